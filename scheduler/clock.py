@@ -114,7 +114,7 @@ class Clock(Scheduler):  # type: ignore[misc]  # rq-scheduler is not typed
     def _lead(self) -> None:
         try:
             # The lock outlasts two heartbeats; two leaders would ring twice, which does no harm.
-            lately = self._led and time.monotonic() < self._beat_at
+            lately = self._lock_acquired and time.monotonic() < self._beat_at
             leads = lately or self.acquire_lock()
             self._show_life(leads=leads)
             if leads:

@@ -289,9 +289,7 @@ def mint(api: ApiOf) -> Mint:
 
     def mint_key(role: str, pin: dict[str, str] | None = None) -> str:
         body = {"name": f"a {role} key", "role": role} | ({"pin": pin} if pin else {})
-        answer = api().post("/v1/keys", body)
-        assert answer.status_code == 201, answer.json
-        return str(answer.json["key"])
+        return str(api().made("/v1/keys", body)["key"])
 
     return mint_key
 

@@ -45,6 +45,7 @@ PAGES = (
     audit.holds_blp,
     audit.blp,
     settings.keys_blp,
+    settings.zone_blp,
     sign_in.people_blp,
     operator.blp,
     jobs.blp,

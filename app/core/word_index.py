@@ -1,9 +1,9 @@
 """Words: how texts are split and hashed, and the indexes of them.
 
 A word is a run of letters, digits and marks, compared by NFKC and casefold; Chinese, Japanese and
-Thai are split into pairs; no stemming. Words of records are hashed under a tenant's secret key (a
-blind index), which never changes. The tick `index_words` indexes what is settled behind a tenant's
-position in a source, so no POST pays for it; a search reads the tail.
+Thai are split into pairs. Words of records are hashed under a tenant's secret key (a blind index),
+which never changes. The tick `index_words` indexes what is settled behind a tenant's position in a
+source; a search reads the tail.
 """
 
 import itertools

@@ -1,8 +1,5 @@
 """Signed notes (C2SP signed-note), and checkpoints, whose text says how large a log is.
 
-A note is a text, and lines that say who signed it; that of a checkpoint (C2SP tlog-checkpoint) is
-the log's origin, size and root.
-
 Checked are Ed25519 over the text (0x01), and the witnesses' timestamped cosignatures (C2SP
 tlog-cosignature): Ed25519 (0x04), and ML-DSA-44 (0x06) where OpenSSL knows it. Others are kept as
 they came and never checked.

@@ -1,8 +1,8 @@
 """Tiles: how the tree is stored and served (C2SP tlog-tiles), and proven by a published root.
 
-Tile (level, number) holds up to 256 joined hashes of complete subtrees of 256^level leaves, from
-256 * number on. A partial tile is the beginning of the full one, so only the widest is stored. Its
-leaves' data is in the entry bundle (level -1) of the same number: each entry after its length.
+Tile (level, number) holds up to 256 hashes of complete subtrees of 256^level leaves. A partial tile
+is the beginning of the full one, so only the widest is stored. The leaves' data is in entry bundles
+(level -1): each entry after its length.
 """
 
 import re

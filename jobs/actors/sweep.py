@@ -12,10 +12,10 @@ from typing import Final
 from uuid import UUID
 
 from app import metrics
-from app.core import statements
 from app.core.delivery import sweeping
 from app.core.delivery.lanes import lanes
 from app.core.log import generations
+from app.core.records import statements
 from app.core.rules import judging
 from app.core.traces import assembly
 from app.database import Database

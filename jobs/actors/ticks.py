@@ -10,7 +10,7 @@ from uuid import UUID
 import structlog
 from sqlalchemy.orm import Session
 
-from app.core import finding_search, statements, word_index
+from app.core import finding_search, word_index
 from app.core.anchoring import checkpoint_round, cosigning, heads, incidents, monitor, timestamping
 from app.core.blobs import store
 from app.core.delivery import hours
@@ -23,7 +23,7 @@ from app.core.health import tenant_figures
 from app.core.jobs import leases
 from app.core.log import history
 from app.core.master_keys import key_registry, resealing
-from app.core.records import expiry, finding_expiry, search
+from app.core.records import expiry, finding_expiry, search, statements
 from app.core.verification import daily
 from app.core.word_index import Source
 from app.errors import Conflict, LogHalted, LogRolledBack, Unavailable

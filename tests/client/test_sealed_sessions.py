@@ -5,9 +5,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from app.core import statements
 from app.core.jobs import control as job_control
 from app.core.log.sequencer import Sequencer
+from app.core.records import statements
 from app.database import Database
 from app.settings import Settings
 from jobs.durable.run_job import work_on

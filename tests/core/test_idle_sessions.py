@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from app.core import statements
+from app.core.records import statements
 from app.database import Database
 from tests.support.callers.api import ApiOf, FreshTenant
 from tests.support.callers.making import (

@@ -1,7 +1,7 @@
-"""Access control: each route declares its rule in one decorator, and a test requires one.
+"""Access control: each route declares its rule as one decorator, and a test requires one.
 
-The decorator stands directly below the route, above everything that reads the request. So errors
-come in one order: 401, 403 for the role, 403 for a pin, then request validation, then 404.
+`Routes` puts it around everything that reads the request. So errors come in one order: 401, 403 for
+the role, 403 for a pin, then request validation, then 404.
 """
 
 from collections.abc import Callable, Mapping

@@ -52,12 +52,7 @@ def read(job_id: UUID | None) -> dict[str, Any]:
 @blp.serves("POST /<job_id>/retry", WRITE_TENANT, JobSchema)
 def retry(job_id: UUID | None) -> Response:
     """Retry a dead job from where it stopped"""
-    return once(
-        200,
-        lambda session: job_changes.represent(
-            session, job_changes.retry(session, caller(), job_id)
-        ),
-    )
+    return once(200, lambda session: job_changes.change(session, caller(), "retry", job_id))
 
 
 @blp.serves("POST /<job_id>/cancel", WRITE_TENANT, JobSchema)
@@ -66,20 +61,10 @@ def cancel(job_id: UUID | None) -> Response:
 
     Finished work is kept; deliveries of a replay that are not sent yet stay unsent.
     """
-    return once(
-        200,
-        lambda session: job_changes.represent(
-            session, job_changes.cancel(session, caller(), job_id)
-        ),
-    )
+    return once(200, lambda session: job_changes.change(session, caller(), "cancel", job_id))
 
 
 @blp.serves("POST /<job_id>/resume", WRITE_TENANT, JobSchema)
 def resume(job_id: UUID | None) -> Response:
     """Resume a cancelled job from where it stopped"""
-    return once(
-        200,
-        lambda session: job_changes.represent(
-            session, job_changes.resume(session, caller(), job_id)
-        ),
-    )
+    return once(200, lambda session: job_changes.change(session, caller(), "resume", job_id))

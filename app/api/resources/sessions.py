@@ -20,8 +20,9 @@ from app.api.resources.agents import ExternalIdSchema
 from app.api.resources.records.bundle_access import note_content_read
 from app.api.resources.records.bundles import SIGNED_HEADERS, signed_bytes
 from app.api.resources.records.evidence_packs import Asked, answer_pack, answers_a_pack
-from app.core import sessions, statements
+from app.core import sessions
 from app.core.packs.subjects import SessionSubject
+from app.core.records import statements
 from app.core.sessions import SessionSchema
 from app.models import SessionStatement
 from app.schemas import fields

@@ -32,10 +32,6 @@ _BROKEN = (
 )
 
 
-class ForeignForm(Forbidden):
-    """A form that another site has sent (CSRF)."""
-
-
 def signed_in(
     role: Role, *, whole_tenant: bool = False
 ) -> Callable[[Callable[_P, AnyResponse]], Callable[_P, AnyResponse]]:
@@ -91,44 +87,35 @@ class Pages(Blueprint):
         *,
         endpoint: str | None = None,
         methods: Sequence[str] = ("GET",),
-        whole_tenant: bool | None = None,
     ) -> Callable[[View], View]:
         """Answer GETs of a path."""
-        whole = self._whole_tenant if whole_tenant is None else whole_tenant
 
         def add(view: View) -> View:
-            checked = signed_in(role, whole_tenant=whole)(view)
+            checked = signed_in(role, whole_tenant=self._whole_tenant)(view)
             self.add_url_rule(path, endpoint or view.__name__, checked, methods=methods)
             return view
 
         return add
 
-    def form(
-        self,
-        path: str,
-        role: Role,
-        *,
-        again: View | None = None,
-        whole_tenant: bool | None = None,
-    ) -> Callable[[View], View]:
+    def form(self, path: str, role: Role, *, again: View | None = None) -> Callable[[View], View]:
         """Answer POSTs to a path; where there is a page to show `again`, by `forms.shown_again`."""
 
         def add(view: View) -> View:
             tried = view if again is None else forms.shown_again(again)(view)
-            self.page(path, role, methods=("POST",), whole_tenant=whole_tenant)(tried)
+            self.page(path, role, methods=("POST",))(tried)
             return view
 
         return add
 
 
 def require_own_form() -> None:
-    """Refuse a form of another site; raises `ForeignForm`."""
+    """Refuse a form of another site (CSRF); raises `Forbidden`."""
     if not browser.is_from_here():
-        raise ForeignForm("This form was not sent by a page of the console. Nothing was done.")
+        raise Forbidden("This form was not sent by a page of the console. Nothing was done.")
 
 
 def is_own_form() -> bool:
-    """Say whether the form is of the session that sends it; raises `ForeignForm`."""
+    """Say whether the form is of the session that sends it; raises `Forbidden`."""
     require_own_form()
     return hmac.compare_digest(forms.sent().form_token.encode(), cast(str, g.form_token).encode())
 

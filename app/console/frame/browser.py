@@ -9,6 +9,7 @@ from app.api.http.services import services
 from app.core.keys.console_sessions import LONGEST, Token
 
 HOME = "/console"
+_LONGEST_PLACE = 1000
 _LONGEST = int(LONGEST.total_seconds())
 
 
@@ -76,10 +77,11 @@ def is_from_here() -> bool:
     return scheme in ("http", "https") and rest.partition("/")[0] in ours
 
 
-def is_ours(path: str) -> bool:
-    """Return whether a path, from a form or a query, is inside the console (no open redirect)."""
-    inside = path == HOME or path.startswith((f"{HOME}/", f"{HOME}?"))
-    return inside and path.isprintable() and "\\" not in path
+def go_on(asked: str) -> str:
+    """Return where to go on, as a form or a query asks: inside the console (no open redirect)."""
+    inside = asked == HOME or asked.startswith((f"{HOME}/", f"{HOME}?"))
+    good = inside and asked.isprintable() and "\\" not in asked and len(asked) <= _LONGEST_PLACE
+    return asked if good else HOME
 
 
 def _is_https() -> bool:

@@ -111,8 +111,9 @@ def done(page: str, message: str, **inside: Any) -> AnyResponse:
 
 
 def own() -> dict[str, str]:
-    """Return what the request's path names, its ids as they are written."""
-    named = dict(request.view_args or {})
+    """Return what the request's path names, its ids as they are written; `-` for what is none."""
+    given = request.view_args or {}
+    named = {name: "-" if value is None else value for name, value in given.items()}
     write_ids("", named)
     return named
 

@@ -21,14 +21,14 @@ from app.api.resources.traces import list_traces
 from app.clock import rfc3339
 from app.console.frame import forms, lists, rendering, zone
 from app.console.frame.access import Pages
-from app.core import agents, feeds, findings, sessions, statements
+from app.core import agents, feeds, findings, sessions
 from app.core.audit import record_reads
 from app.core.delivery import hours
 from app.core.delivery.history import delivery_list
 from app.core.delivery.history.delivery_list import Filters
 from app.core.delivery.hours import Step
 from app.core.keys import keys
-from app.core.records import activity, bundles, holds, records
+from app.core.records import activity, bundles, holds, records, statements
 from app.core.sessions import SessionStatus
 from app.core.traces import traces
 from app.core.traces.traces import TraceStatus

@@ -1,6 +1,6 @@
 """Durable jobs: progress, retry, cancel and resume; bulk replays, with a preview before."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from operator import itemgetter
 from typing import Any
@@ -17,7 +17,7 @@ from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.frame.forms import Input
 from app.console.pages.deliveries import known_webhooks, webhook_names
-from app.core.callers import Caller, Role
+from app.core.callers import Role
 from app.core.delivery.history import delivery_history, delivery_list, failure_groups
 from app.core.delivery.history.delivery_list import Filters, Group
 from app.core.digests.alerts import AlertSending
@@ -34,7 +34,6 @@ from app.core.rules import scanning
 from app.core.verification import daily as verification
 from app.core.webhooks import receiver_check, webhooks
 from app.errors import NotFound
-from app.models import Job
 from app.schemas import fields
 from app.schemas.schema import Schema
 
@@ -56,10 +55,10 @@ _KINDS = {
 }
 
 _GOES_ON = "It goes on where it stopped."
-_MOVES: dict[str, tuple[Callable[[Session, Caller, UUID | None], Job], str]] = {
-    "retry": (job_changes.retry, _GOES_ON),
-    "cancel": (job_changes.cancel, "It was stopped; what it has done stays done."),
-    "resume": (job_changes.resume, _GOES_ON),
+_MOVES = {
+    "retry": _GOES_ON,
+    "cancel": "It was stopped; what it has done stays done.",
+    "resume": _GOES_ON,
 }
 
 
@@ -143,9 +142,8 @@ def move(job_id: UUID | None, verb: str) -> Response:
     """
     if verb not in _MOVES:
         raise NotFound("There is no such change of a job.")
-    change, text = _MOVES[verb]
-    forms.do(change, job_id)
-    return rendering.done(".show", text)
+    forms.do(job_changes.change, verb, job_id)
+    return rendering.done(".show", _MOVES[verb])
 
 
 _HOW = ("rate", "canary", "stop_after_failures")

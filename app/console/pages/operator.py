@@ -18,12 +18,12 @@ from app.core.health import tenant_figures
 from app.core.health.tenant_figures import Figures, Sort
 from app.core.keys.console_sessions import OperatorToken
 from app.core.verification import alerts
+from app.errors import Forbidden
 from app.schemas import fields
 from app.schemas.schema import Schema
 
 blp = Blueprint("operator", __name__, url_prefix="/operator")
 
-_OPERATOR = Access(None, operator=True)
 _MOST = 50
 _P = ParamSpec("_P")
 
@@ -57,10 +57,10 @@ def operator_only(view: Callable[_P, AnyResponse]) -> Callable[_P, AnyResponse]:
         g.operator, g.operator_until = found
         g.form_token = token.form_token
         if request.method == "POST" and not access.is_own_form():
-            raise access.ForeignForm("This form is of another session. Reload its page.")
+            raise Forbidden("This form is of another session. Reload its page.")
         return view(*args, **kwargs)
 
-    return auth.mark(checked, _OPERATOR)
+    return auth.mark(checked, Access(None, operator=True))
 
 
 @blp.get("")

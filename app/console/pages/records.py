@@ -17,12 +17,12 @@ from app.api.resources.records.share_links import NewShareLinkSchema
 from app.console.frame import forms, lists, rendering
 from app.console.frame.access import Pages
 from app.console.pages.deliveries import known_webhooks, webhook_names
-from app.core import feeds, findings, statements
+from app.core import feeds, findings
 from app.core.callers import Role
 from app.core.delivery.history import delivery_list, event_history
 from app.core.delivery.history.delivery_list import Filters
 from app.core.findings import Severity, Source
-from app.core.records import activity, holds, records, share_links
+from app.core.records import activity, holds, records, share_links, statements
 from app.core.records.records import RecordSchema
 from app.database import database_now
 from app.evidence.page.rendering import MOST_STEPS

@@ -216,27 +216,28 @@ def _zones(typed: Input, status: int = 200) -> Response:
     for name in sorted(zone.names()):
         region, slash, _ = name.partition("/")
         regions.setdefault(region if slash else "Others", []).append(name)
-    place = typed.value("next")
     return rendering.page(
         "settings/time_zone",
         status,
         typed=typed,
         regions=regions,
-        next=place if browser.is_ours(place) else browser.HOME,
+        next=browser.go_on(typed.value("next")),
     )
 
 
-@blp.page("/time-zone", whole_tenant=False)
+zone_blp = Pages("zone", whole_tenant=False)
+
+
+@zone_blp.page("/time-zone")
 def ask_zone() -> Response:
     """Show all time zones; `next` is the page to go back to."""
     return _zones(forms.query())
 
 
-@blp.form("/time-zone", Role.READ, again=_zones, whole_tenant=False)
+@zone_blp.form("/time-zone", Role.READ, again=_zones)
 def choose_zone(typed: Input) -> AnyResponse:
     """Keep the reader's zone in their browser, and go back."""
-    place = typed.value("next")
-    answer = redirect(place if browser.is_ours(place) else browser.HOME, 303)
+    answer = redirect(browser.go_on(typed.value("next")), 303)
     zone.choose(answer, typed.value("zone"))
     return answer
 

@@ -31,7 +31,6 @@ blp = Blueprint("sign_in", __name__)
 CALLBACK = "/console/sign-in/provider/answer"
 """The redirect URI that the provider must know, behind BASE_URL."""
 _MINUTES = 10
-_LONGEST_PLACE = 1000
 _SHOWN_GROUPS = 50
 _EXPIRED = "This sign-in was begun too long ago, or in another browser. Begin again."
 
@@ -44,7 +43,7 @@ def ask() -> Response:
     out = None
     if provider is not None and "out" in request.args:
         out = provider.end_session_url(f"{services().settings.base_url}{url_for('.ask')}")
-    return access.sign_in_page(200, _place(request.args.get("next", "")), out=out)
+    return access.sign_in_page(200, browser.go_on(request.args.get("next", "")), out=out)
 
 
 @blp.post("/sign-in")
@@ -55,7 +54,7 @@ def sign_in() -> AnyResponse:
     # Before the body is read: a request passes here again, uncounted, once a late one has come.
     rate_limit.count_sign_in()
     sent = forms.sent()
-    place = _place(sent.value("next"))
+    place = browser.go_on(sent.value("next"))
     kept = sent.value("kept") if sent.value("form") else None
     fields = [] if kept is None else forms.read(kept).kept_fields()
     key_text = sent.value("key").strip()
@@ -79,7 +78,7 @@ def again() -> Response:
     """Show the form that was not sent, once the browser has a session again."""
     access.require_own_form()
     sent = forms.sent()
-    place, kept = _place(sent.value("next")), sent.value("kept")
+    place, kept = browser.go_on(sent.value("next")), sent.value("kept")
     fields = forms.read(kept).kept_fields()
     if not access.recognise():
         return access.sign_in_page(401, place, kept)
@@ -94,7 +93,7 @@ def begin() -> AnyResponse:
     With `choose` another tenant may be chosen than that of the browser's last session.
     """
     provider, asked = _provider(), Asked.new()
-    place = _place(request.args.get("next", ""))
+    place = browser.go_on(request.args.get("next", ""))
     try:
         answered = redirect(provider.begin(asked), 303)
     except ProviderAway as error:
@@ -179,11 +178,6 @@ def _provider() -> Provider:
     if found is None:
         raise NotFound("People do not sign in by a provider here: OIDC_ISSUER is not set.")
     return found
-
-
-def _place(asked: str) -> str:
-    """Return where to go on: inside the console, whatever a link or a form says."""
-    return asked if browser.is_ours(asked) and len(asked) <= _LONGEST_PLACE else browser.HOME
 
 
 def _away(error: ProviderAway, place: str) -> Response:

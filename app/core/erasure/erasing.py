@@ -1,12 +1,8 @@
 """Erasing objects: those that no row names any more, and those that none ever named.
 
-What is to be erased is a row, written in the transaction that removed the one which named it: a job
-for each tenant deletes the object, and that row when the store has been seen without it. What was
-erased of bundles is in the audit chain.
-
-What was put and never committed is swept. Names sort by time, so each object is looked at once, a
-day after it was written: by then no transaction is left that could commit a row with it
-(`store.FRESH`). The next sweep goes on behind the last name. Names that are not ours stay.
+What is to be erased is a row, written in the transaction that removed the one which named it; it
+goes when the store has been seen without the object. The sweep looks at each name once, a day after
+it was written: no transaction is left then that could commit a row with it.
 """
 
 from datetime import datetime, timedelta
@@ -104,11 +100,11 @@ _SETTLED = "SELECT least(settled_before(), clock_timestamp())"
 
 def enqueue_sweep(session: Session) -> None:
     """Enqueue the next sweep, which goes on where the last one ended."""
-    last = job_queue.last_of(session, kind=SWEEP, dedupe_key="all")
+    last = job_queue.last_of(session, kind="sweep_objects", dedupe_key="all")
     after = "" if last is None else job_rows.progress_of(last).get("after", "")
     if last is not None and last.finished_at is None:
         return
-    job_queue.recur(session, kind=SWEEP, dedupe_key="all", args={"after": after})
+    job_queue.recur(session, kind="sweep_objects", dedupe_key="all", args={"after": after})
 
 
 def sweep(

@@ -1,8 +1,8 @@
-"""What packs are of: a record, with its findings and its place in its session, or a sealed session.
+"""What packs are of: a record with its findings and place in its session, or a sealed session.
 
-A build of a session's pack matches the sealed digests with the rows that are there now, so that
-what is missing or was added is named; it holds no bundle longer than it writes it. A pack whose
-bundles are no longer those that are kept cannot be read, and is made anew.
+A session's pack matches the sealed digests with the rows that are there now, so that what is
+missing or was added is named. One whose bundles are no longer those that are kept cannot be read,
+and is made anew.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from app import ids
-from app.core import agents, findings, signing_keys, statements
+from app.core import agents, findings, signing_keys
 from app.core.blobs import store as blob_store
 from app.core.blobs.reading import fetching
 from app.core.jobs import job_rows
@@ -27,7 +27,7 @@ from app.core.log.publication import Published
 from app.core.packs import store
 from app.core.packs.building import Choice, Gone, Subject, bulkhead, proven
 from app.core.packs.store import About
-from app.core.records import bundles, records, retention
+from app.core.records import bundles, records, retention, statements
 from app.database import Database, cursor
 from app.errors import LogPending
 from app.evidence import pack, statement

@@ -2,5 +2,5 @@
 
 `signing` signs and `intake` stores `records` with their `bundles`. Read by `activity` and `search`,
 which has the index of their words, too; opened by `share_links`; ended by `retention`,
-`expiry` and `finding_expiry`, kept by `holds`.
+`expiry` and `finding_expiry`, kept by `holds`. `statements` seal what sessions held.
 """

@@ -1,9 +1,8 @@
 """Expiry: a durable job for each tenant deletes bundles that are due, in batches.
 
-Each step looks at a bounded number of records by age and deletes their bundles, packs and words in
-one transaction; the rest remains. What a legal hold keeps is passed over, until its release
-enqueues a job of its own. Each week a job looks through all that has expired: for records that
-were made while the database's clock was set back, and for what a change of the days left.
+Each step looks at some records by age and deletes their bundles, packs and words. What a legal hold
+keeps is passed over; its release enqueues a job of its own. Each week a job looks through all that
+has expired, for records made while the database's clock was set back.
 """
 
 import json

@@ -42,22 +42,23 @@ def represent(session: Session, job: Job) -> dict[str, Any]:
     return told
 
 
-def cancel(session: Session, caller: Caller, job_id: UUID | None) -> Job:
-    """Cancel an open job, with what a bulk replay has not sent.
+VERBS: Mapping[str, Callable[[Session, UUID, UUID | None], Job]] = {
+    "retry": control.retry,
+    "cancel": bulk_replay.cancel,
+    "resume": control.resume,
+}
 
-    Raises `NotFound`, or `NotResumable` when it has ended or must run to its end.
+
+def change(session: Session, caller: Caller, verb: str, job_id: UUID | None) -> dict[str, Any]:
+    """Retry a dead job, cancel an open one, or resume a cancelled one, by its name in `VERBS`.
+
+    Returns the job's representation. Raises `NotFound`, and `NotResumable` if the job is in another
+    state, or must run to its end.
     """
-    return _audited(session, caller, bulk_replay.cancel, job_id, "cancel")
-
-
-def retry(session: Session, caller: Caller, job_id: UUID | None) -> Job:
-    """Retry a dead job from its cursor. Raises `NotFound`, or `NotResumable` if not dead."""
-    return _audited(session, caller, control.retry, job_id, "retry")
-
-
-def resume(session: Session, caller: Caller, job_id: UUID | None) -> Job:
-    """Resume a cancelled job. Raises `NotFound`, or `NotResumable` if it was not cancelled."""
-    return _audited(session, caller, control.resume, job_id, "resume")
+    job = VERBS[verb](session, caller.tenant_id, job_id)
+    target = ("job", ids.text("job", job.id))
+    chain.append_by(session, caller, f"job.{verb}", target=target, details={"kind": job.kind})
+    return represent(session, job)
 
 
 def matching(session: Session, tenant_id: UUID, verb: Bulk, kind: str | None) -> list[UUID]:
@@ -74,21 +75,7 @@ def matching(session: Session, tenant_id: UUID, verb: Bulk, kind: str | None) ->
 
 def change_all(session: Session, caller: Caller, verb: Bulk, kind: str | None) -> int:
     """Retry all dead jobs of a kind, or cancel all open ones; return how many (1,000 at most)."""
-    change = retry if verb is Bulk.RETRY else cancel
     found = matching(session, caller.tenant_id, verb, kind)
     for job_id in found:
-        change(session, caller, job_id)
+        change(session, caller, verb, job_id)
     return len(found)
-
-
-def _audited(
-    session: Session,
-    caller: Caller,
-    verb: Callable[[Session, UUID, UUID | None], Job],
-    job_id: UUID | None,
-    name: str,
-) -> Job:
-    job = verb(session, caller.tenant_id, job_id)
-    target = ("job", ids.text("job", job.id))
-    chain.append_by(session, caller, f"job.{name}", target=target, details={"kind": job.kind})
-    return job

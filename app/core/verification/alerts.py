@@ -1,9 +1,8 @@
 """Alerts: each break of a chain is stored, reported once, and closed when the chain verifies again.
 
 A row that is deleted only repeats the alert. What the daily run found is in sealed notes, which the
-database's owner cannot write: an older one can be put back, so each names when its run began. An
-operator acknowledges chains that the log knows and no tenant has; without that note the alarm is
-told again.
+database's owner cannot write; each names when its run began, for an older one can be put back. An
+operator acknowledges chains that the log knows and no tenant has.
 """
 
 import json

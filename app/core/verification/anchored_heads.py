@@ -73,10 +73,10 @@ SELECT a.seq, a.hash FROM audit_anchors AS a JOIN log_leaves AS l ON l.leaf_hash
 class Found:
     """One chain's anchors: how many, up to which entry, where in the log, and the first break.
 
-    `read_from` is the first of the log's leaves that was read for it; None: none yet.
+    `read_from` is the first of the log's newest leaves that were read for it.
     """
 
-    read_from: int | None = 0
+    read_from: int = 0
     checked: int = 0
     pending: int = 0
     through: int | None = None

@@ -1,9 +1,8 @@
 """The job `verify_audit`: one chain if it is long, all of them daily, the log walked once for all.
 
-The log names the chains. One that no tenant has was deleted with its tenant, or renamed by another
-salt. Sealed notes say when the last good run began, and how far the log was walked: the database's
-owner can end no run that verified nothing. One that is killed begins anew: nothing has proven yet
-what it read.
+The log names the chains. One that no tenant has was deleted with its tenant, or renamed. Sealed
+notes say when the last good run began, and how far the log was walked: the owner of the database
+can end no run that verified nothing. A killed run begins anew.
 """
 
 from collections.abc import Mapping

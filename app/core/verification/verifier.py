@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -114,12 +115,18 @@ class Verifier:
         `last` is the checkpoint that the run walked, None where it could not; `in_log` is the break
         that it found. Raises `AuditChainBroken` for the first one, after an alert.
         """
+        keys, found = self.master_keys, Found(broken=in_log)
         try:
             with self.database.transaction(tenant_id, snapshot=True) as session:
-                name = chain.chain_name(session, self.master_keys, tenant_id)
+                name = chain.chain_name(session, keys, tenant_id)
                 end = stored_chain.end(session, tenant_id)
-                found = Found(broken=in_log)
-                _compare(session, self.master_keys, tenant_id, name, last, end, found)
+
+                def with_log() -> None:
+                    if last is not None:
+                        anchored_heads.check(session, tenant_id, name, last, found)
+
+                in_itself = partial(stored_chain.check, session, keys, tenant_id, end)
+                _compare(found, in_itself, with_log)
                 stored_chain.check_setting(session, tenant_id)
         except AuditChainBroken as error:
             alerts.report_break(self.database, tenant_id, error)
@@ -139,8 +146,17 @@ class Verifier:
             since = None
             if asked.since_anchor and last is not None:
                 since = anchored_heads.newest_anchor(session, tenant_id, last)
-            found = Found(read_from=None)
-            _compare(session, keys, tenant_id, name, last, end, found, since)
+            found, after = Found(), 0 if since is None else since.seq - 1
+
+            def with_log() -> None:
+                if last is not None:
+                    anchored_heads.compare_newest(session, tenant_id, name, last, found)
+                # The anchor at which it begins is proven too.
+                anchored_heads.check(session, tenant_id, name, last, found, after)
+
+            begin = since or START
+            in_itself = partial(stored_chain.check, session, keys, tenant_id, end, begin)
+            _compare(found, in_itself, with_log)
             stamped = NOT_VERIFIED
             if since is None:
                 stamps, newest = Stamps(self.trust), None
@@ -177,36 +193,19 @@ class Verifier:
             return began, report, contradiction, is_whole
 
 
-def _compare(
-    session: Session,
-    master_keys: MasterKeys,
-    tenant_id: UUID,
-    name: bytes,
-    last: Published | None,
-    end: Head,
-    found: Found,
-    since: Head | None = None,
-) -> None:
-    """Compare a chain with itself and the log from `since` on; `found` gets its anchors.
+def _compare(found: Found, in_itself: Callable[[], None], with_log: Callable[[], None]) -> None:
+    """Check a chain in itself and with the log; raise the first break that either finds.
 
-    For a request, of which no leaves were read, the log's newest are. Raises `AuditChainBroken`
-    with the first bad entry, `LogDamaged`.
+    One that is broken in itself is reported as that, whatever the log is like.
     """
     broken: AuditChainBroken | None = None
     try:
-        stored_chain.check(session, master_keys, tenant_id, end, since or START)
+        in_itself()
     except AuditChainBroken as error:
         broken = error
-    is_request = found.read_from is None
     try:
-        if last is not None and is_request:
-            anchored_heads.compare_newest(session, tenant_id, name, last, found)
-        # A daily run without a log says nothing of anchors.
-        if last is not None or is_request:
-            after = 0 if since is None else since.seq - 1
-            anchored_heads.check(session, tenant_id, name, last, found, after)
+        with_log()
     except LogHalted:
-        # A chain that is broken in itself is reported as that, regardless of the log.
         if broken is None:
             raise
     # Of two breaks at one entry, what the log says of it is the nearer.

@@ -7,8 +7,6 @@ asked at that moment and can record it. The outcomes: accepted, `NotAccepted`, `
 
 import enum
 import ipaddress
-import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -108,19 +106,13 @@ class Outbox:
     def deliver(self, write: Write, go_ahead: GoAhead) -> None:
         """Write `<name>.eml`, whole or not at all; the same letter again replaces it."""
         letter = write()
-        asked = time.monotonic()
         if not go_ahead():
             raise Withdrawn
-        if time.monotonic() - asked > DATA_SECONDS:
-            raise NotAccepted("The attempt was held up before the mail was written.")
         part = self._folder / f".{letter.name}.part"
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            handle = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(handle, "wb") as file:
-                file.write(letter.content)
-                file.flush()
-                os.fsync(file.fileno())
+            part.touch(mode=0o600)
+            part.write_bytes(letter.content)
             part.replace(self._folder / f"{letter.name}.eml")
         except OSError as error:
             raise NotAccepted(f"The mail's file was not written ({error.strerror}).") from error

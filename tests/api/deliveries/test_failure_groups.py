@@ -24,9 +24,7 @@ def groups(api: Api, query: str = "") -> list[dict[str, Any]]:
 
 
 def named(api: Api, group: dict[str, Any], query: str = "") -> list[str]:
-    answer = api.get(f"/v1/deliveries?group={group['group']}{query}")
-    assert answer.status_code == 200, answer.json
-    return [row["id"] for row in answer.json["data"]]
+    return [row["id"] for row in api.rows(f"/v1/deliveries?group={group['group']}{query}")]
 
 
 def fail(api: Api, worker: Worker, webhook: dict[str, Any], *answers: tuple[Any, str]) -> None:

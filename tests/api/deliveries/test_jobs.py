@@ -55,10 +55,7 @@ def queue(database: Database, tenant: FreshTenant) -> Queue:
 
 
 def read(api: Api, job: str) -> dict[str, Any]:
-    answer = api.get(f"/v1/jobs/{job}")
-    assert answer.status_code == 200, answer.json
-    found: dict[str, Any] = answer.json
-    return found
+    return api.found(f"/v1/jobs/{job}")
 
 
 def test_a_job_shows_what_it_does_and_how_far_it_is(api: ApiOf, queue: Queue) -> None:

@@ -25,10 +25,7 @@ def webhooks(api: ApiOf) -> list[dict[str, Any]]:
 
 
 def listed(api: Api, query: str = "") -> list[dict[str, Any]]:
-    answer = api.get(f"{PATH}?{query}")
-    assert answer.status_code == 200, answer.json
-    rows: list[dict[str, Any]] = answer.json["data"]
-    return rows
+    return api.rows(f"{PATH}?{query}")
 
 
 def ids(rows: list[dict[str, Any]]) -> list[str]:

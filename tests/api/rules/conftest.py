@@ -40,9 +40,7 @@ class Ruled:
 
     def rule(self, **fields: Any) -> dict[str, Any]:
         """Create a rule."""
-        made = self.api.post("/v1/rules", RULE | fields)
-        assert made.status_code == 201, made.json
-        return dict(made.json)
+        return self.api.made("/v1/rules", RULE | fields)
 
     def change(self, rule: dict[str, Any], **fields: Any) -> dict[str, Any]:
         """Change a rule."""
@@ -56,9 +54,7 @@ class Ruled:
     def record(self, content: Any = None, **fields: Any) -> dict[str, Any]:
         """Post a record."""
         body = record_of(self.session["id"], content=content, **fields)
-        made = self.api.post("/v1/records", body)
-        assert made.status_code == 201, made.json
-        return dict(made.json)
+        return self.api.made("/v1/records", body)
 
     def judge(self) -> None:
         """Take a worker's turns until nothing is left to judge."""

@@ -37,10 +37,7 @@ PATH = "/v1/events"
 
 def read(api: ApiOf, after: str | None = None, query: str = "") -> dict[str, Any]:
     position = "" if after is None else f"&after={after}"
-    answer = api().get(f"{PATH}?{query}{position}")
-    assert answer.status_code == 200, answer.json
-    page: dict[str, Any] = answer.json
-    return page
+    return api().found(f"{PATH}?{query}{position}")
 
 
 def read_all(api: ApiOf, after: str | None = None, query: str = "") -> tuple[list[str], str]:

@@ -24,10 +24,7 @@ MIDNIGHT = NOW.replace(hour=0, minute=0)
 
 
 def stats(api: Api, path: str = "/v1/stats", query: str = "") -> list[dict[str, Any]]:
-    answer = api.get(f"{path}?{query}")
-    assert answer.status_code == 200, answer.json
-    rows: list[dict[str, Any]] = answer.json["data"]
-    return rows
+    return api.rows(f"{path}?{query}")
 
 
 def of(webhook: dict[str, Any]) -> str:

@@ -7,6 +7,7 @@ import pytest
 from flask import Flask
 
 from app.console.pages import records
+from tests.console.conftest import Open
 from tests.support.callers.api import ApiOf, FreshTenant, Mint
 from tests.support.callers.console import HERE, Visitor, paths, signed_in
 from tests.support.callers.making import (
@@ -259,3 +260,69 @@ def test_a_period_is_ordered_followed_downloaded_and_deleted(
     assert "3" in visitor.get(EXPORTS).text
     visitor.send(page, to=f"{page}/delete")
     assert "The file is gone" in visitor.get(page).text
+
+
+COUNT = 20_000
+
+
+def steps(count: int) -> list[dict[str, Any]]:
+    """Return a root and its children, of which number 450 failed."""
+    at = "2026-01-31T12:00:00Z"
+    step = {"kind": "tool", "started_at": at, "ended_at": at, "status": "ok", "attributes": {}}
+    root = {**step, "name": "root", "span_id": "0" * 15 + "1"}
+    children = [
+        {**step, "name": f"step {n}", "parent_span_id": root["span_id"]}
+        for n in range(2, count + 1)
+    ]
+    children[448]["status"] = "error"
+    return [root, *children]
+
+
+@pytest.fixture
+def large(api: ApiOf) -> dict[str, Any]:
+    session = make_session(api())
+    made = make_record(api(), session["id"], steps=steps(COUNT), content={"text": "word " * 1000})
+    make_finding(api(), session["id"], record_id=made["id"], title="medlar finding")
+    return made
+
+
+def test_twenty_thousand_steps_come_page_by_page_and_what_failed_is_one_link_away(
+    admin: Visitor, large: dict[str, Any]
+) -> None:
+    path = f"/console/records/{large['id']}"
+    page = admin.get(path).text
+    assert len(page) < 500_000
+    assert "1 to 200 of 20,000" in page
+    for anchor in ("content", "approvals", "steps", "findings", "record", "proof", "share-links"):
+        assert f'href="#{anchor}"' in page
+        assert f'id="{anchor}"' in page
+    assert "medlar finding" in page
+    (failed,) = re.findall(r'Failed:\s*<a href="([^"]+)">step 450</a>', page)
+    assert failed == f"{path}?steps=400#step-450"
+    there = admin.get(f"{path}?steps=400").text
+    assert 'id="step-450"' in there
+    names = re.findall(r'class="step-name"[^>]*>(.*?)</span>', there)
+    assert (names[0], names[-1], len(names)) == ("step 401", "step 600", 200)
+    (last,) = set(re.findall(r'href="([^"]+)#steps">Last<', there))
+    names = re.findall(r'class="step-name"[^>]*>(.*?)</span>', admin.get(last).text)
+    assert names[-1] == "step 20000"
+    assert "from 0 to" in admin.get(f"{path}?steps=x").text
+    assert "20,001 to 20,000" not in admin.get(f"{path}?steps=20000").text
+    # Long content is folded.
+    assert re.search(r"<details><summary>[\d,]+ characters</summary>", page)
+
+
+@pytest.mark.browser
+def test_ids_payloads_and_commands_can_be_copied_with_a_script_alone(
+    open_browser: Open, tenant: FreshTenant, large: dict[str, Any]
+) -> None:
+    path = f"/console/records/{large['id']}"
+    plain = open_browser(tenant.root_key, java_script_enabled=False)
+    plain.goto(path)
+    assert plain.get_by_role("button", name="Copy").count() == 0
+    page = open_browser(tenant.root_key, permissions=["clipboard-read", "clipboard-write"])
+    page.goto(path)
+    page.get_by_role("button", name=f"Copy {large['id']}").click()
+    page.get_by_text("Copied").wait_for()
+    assert page.evaluate("navigator.clipboard.readText()") == record["id"]
+    assert page.locator("footer button.copy").count() == 2

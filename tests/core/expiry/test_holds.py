@@ -21,10 +21,7 @@ SCOPES = ("record_id", "session_id", "agent_id", "range")
 
 
 def hold(api: Api, **scope: Any) -> dict[str, Any]:
-    answer = api.post("/v1/holds", {"reason": "Case 26-118", **scope})
-    assert answer.status_code == 201, answer.json
-    made: dict[str, Any] = answer.json
-    return made
+    return api.made("/v1/holds", {"reason": "Case 26-118", **scope})
 
 
 def scope_on(record: dict[str, Any], scope: str) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from typing import Any
 import pytest
 from sqlalchemy import Engine, text
 
-from app.core import signing_keys, statements
-from app.core.statements import Place
+from app.core import signing_keys
+from app.core.records import statements
+from app.core.records.statements import Place
 from app.database import Database
 from app.errors import Unavailable
 from app.ledger import leaves, merkle
@@ -260,7 +261,7 @@ def test_sealing_that_is_cut_off_leaves_nothing_and_is_done_again(
 
 SEAL = """
 import time
-from app.core import statements
+from app.core.records import statements
 from app.database import Database
 from app.settings import load
 

@@ -12,12 +12,11 @@ from sqlalchemy import text
 
 from app import ids
 from app.console.frame import lists
-from app.core import statements
 from app.core.blobs import rows, store
 from app.core.blobs.store import Blob
 from app.core.erasure import erasing, moving
 from app.core.packs import store as packs
-from app.core.records import bundles
+from app.core.records import bundles, statements
 from app.errors import Unavailable
 from jobs.actors import ticks
 from tests.jobs.objects.worlds import World, brought_back, taken_away

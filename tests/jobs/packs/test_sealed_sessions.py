@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from app.core import statements
+from app.core.records import statements
 from tests.support.callers.making import make_record, make_session
 from tests.support.evidence.packing import Packer, files_in
 from tests.support.evidence.verifying import answer

@@ -66,6 +66,22 @@ class Api:
             options["json"] = json
         return self.request("POST", path, **options)
 
+    def found(self, path: str) -> dict[str, Any]:
+        """GET `path`; return the JSON of a good answer."""
+        answer = self.get(path)
+        assert answer.status_code == 200, answer.json
+        return dict(answer.json)
+
+    def rows(self, path: str) -> list[dict[str, Any]]:
+        """Return the rows of a page of a list."""
+        return list(self.found(path)["data"])
+
+    def made(self, path: str, json: Any = None, *, status: int = 201) -> dict[str, Any]:
+        """POST `json` to `path`; return the JSON of an answer of this status."""
+        answer = self.post(path, json)
+        assert answer.status_code == status, answer.json
+        return dict(answer.json)
+
     def patch(self, path: str, json: Any, **options: Any) -> Answer:
         """PATCH `path` with `json`."""
         return self.request("PATCH", path, json=json, **options)

@@ -13,12 +13,12 @@ NOBODY = "0" * 32
 
 def make_agent(api: Api, **fields: Any) -> dict[str, Any]:
     """Make an agent."""
-    return _created(api, "/v1/agents", {"name": "invoice-assistant"} | fields)
+    return api.made("/v1/agents", {"name": "invoice-assistant"} | fields)
 
 
 def make_key(api: Api, **fields: Any) -> dict[str, Any]:
     """Mint a key that may read."""
-    return _created(api, "/v1/keys", {"name": "n", "role": "read"} | fields)
+    return api.made("/v1/keys", {"name": "n", "role": "read"} | fields)
 
 
 def revoke(api: ApiOf, key: str) -> None:
@@ -30,8 +30,8 @@ def revoke(api: ApiOf, key: str) -> None:
 def make_session(api: Api, agent_id: str | None = None, **fields: Any) -> dict[str, Any]:
     """Open a session, of an agent made for it unless one is given."""
     agent_id = agent_id or make_agent(api)["id"]
-    return _created(
-        api, "/v1/sessions", {"agent_id": agent_id, "principal": "alice@example.com"} | fields
+    return api.made(
+        "/v1/sessions", {"agent_id": agent_id, "principal": "alice@example.com"} | fields
     )
 
 
@@ -47,7 +47,7 @@ def finding_of(session_id: str, **fields: Any) -> dict[str, Any]:
 
 def make_finding(api: Api, session_id: str, **fields: Any) -> dict[str, Any]:
     """Add a finding to a session."""
-    return _created(api, "/v1/findings", finding_of(session_id, **fields))
+    return api.made("/v1/findings", finding_of(session_id, **fields))
 
 
 def record_of(session_id: str, **fields: Any) -> dict[str, Any]:
@@ -62,12 +62,12 @@ def record_of(session_id: str, **fields: Any) -> dict[str, Any]:
 
 def make_record(api: Api, session_id: str, **fields: Any) -> dict[str, Any]:
     """Post a record of a session."""
-    return _created(api, "/v1/records", record_of(session_id, **fields))
+    return api.made("/v1/records", record_of(session_id, **fields))
 
 
 def make_share_link(api: Api, record_id: str, **fields: Any) -> dict[str, Any]:
     """Make a link that opens a record."""
-    return _created(api, f"/v1/records/{record_id}/share-links", fields)
+    return api.made(f"/v1/records/{record_id}/share-links", fields)
 
 
 def pin_of(session: dict[str, Any]) -> dict[str, str]:
@@ -123,10 +123,3 @@ def all_pages(
         if page["next_cursor"] is None:
             return rows
         page = api.get(f"{path}&cursor={quote(page['next_cursor'])}").json
-
-
-def _created(api: Api, path: str, body: dict[str, Any]) -> dict[str, Any]:
-    answer = api.post(path, body)
-    assert answer.status_code == 201, answer.json
-    made: dict[str, Any] = answer.json
-    return made

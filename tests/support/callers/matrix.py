@@ -235,11 +235,11 @@ class World:
         self.share_link = make_share_link(api, self.record["id"])
         self.finding = make_finding(api, self.session["id"])
         self.delivery = history(api, self.webhook)[0]
-        self.hold = self._made("/v1/holds", {"reason": "r", "record_id": self.record["id"]})
-        self.rule = self._made("/v1/rules", _rule_of(f"of {self.session['id']}"))
-        self.job = self._made("/v1/webhooks/{id}/replay".format(**self.webhook), {})
-        self.export = self._made("/v1/exports", _PERIOD)
-        self.key = self._made("/v1/keys", {"name": "n", "role": "read", "pin": self.pin})
+        self.hold = api.made("/v1/holds", {"reason": "r", "record_id": self.record["id"]})
+        self.rule = api.made("/v1/rules", _rule_of(f"of {self.session['id']}"))
+        self.job = api.made("/v1/webhooks/{id}/replay".format(**self.webhook), {}, status=202)
+        self.export = api.made("/v1/exports", _PERIOD, status=202)
+        self.key = api.made("/v1/keys", {"name": "n", "role": "read", "pin": self.pin})
 
     @property
     def share_links(self) -> str:
@@ -302,7 +302,7 @@ class World:
         if (role, pin) not in self._keys:
             pinned = self._other_pin if pin == "outside" else {"inside": self.pin}.get(pin)
             body = {"name": "n", "role": role, "pin": pinned}
-            self._keys[role, pin] = str(self._made("/v1/keys", body)["key"])
+            self._keys[role, pin] = str(self.api.made("/v1/keys", body)["key"])
         return self._keys[role, pin]
 
     @cached_property
@@ -316,12 +316,6 @@ class World:
         answers |= {path: self.api.get(path) for path in lists}
         assert {answer.status_code for answer in answers.values()} == {200}
         return {name: answer.json for name, answer in answers.items()}
-
-    def _made(self, path: str, body: Any) -> dict[str, Any]:
-        answer = self.api.post(path, body)
-        assert answer.status_code in (201, 202), answer.json
-        made: dict[str, Any] = answer.json
-        return made
 
 
 def send(

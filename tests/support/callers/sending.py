@@ -46,19 +46,15 @@ TWO_TRIES = (0.0, 300.0)
 
 def make_webhook(api: Api, **fields: Any) -> dict[str, Any]:
     """Make a webhook."""
-    answer = api.post("/v1/webhooks", {"url": URL} | fields)
-    assert answer.status_code == 201, answer.json
-    made: dict[str, Any] = answer.json
-    return made
+    return api.made("/v1/webhooks", {"url": URL} | fields)
 
 
 def make_findings(api: Api, count: int) -> list[dict[str, Any]]:
     """Make findings, and so as many events."""
     session_id = make_session(api)["id"]
-    answer = api.post("/v1/findings/batch", {"findings": [finding_of(session_id)] * count})
-    assert answer.status_code == 201, answer.json
-    made: list[dict[str, Any]] = answer.json["data"]
-    return made
+    return list(
+        api.made("/v1/findings/batch", {"findings": [finding_of(session_id)] * count})["data"]
+    )
 
 
 def deliveries(webhook: dict[str, Any], query: str = "") -> str:
@@ -68,19 +64,13 @@ def deliveries(webhook: dict[str, Any], query: str = "") -> str:
 
 def history(api: Api, webhook: dict[str, Any], query: str = "") -> list[dict[str, Any]]:
     """Return the deliveries of a webhook, newest first."""
-    answer = api.get(f"/v1/webhooks/{webhook['id']}/deliveries?{query}")
-    assert answer.status_code == 200, answer.json
-    rows: list[dict[str, Any]] = answer.json["data"]
-    return rows
+    return api.rows(f"/v1/webhooks/{webhook['id']}/deliveries?{query}")
 
 
 def books(api: Api, webhook: dict[str, Any], *, exact: bool = False) -> dict[str, Any]:
     """Return the accounting of a webhook."""
     query = "?exact=true" if exact else ""
-    answer = api.get(f"/v1/webhooks/{webhook['id']}/accounting{query}")
-    assert answer.status_code == 200, answer.json
-    lines: dict[str, Any] = answer.json
-    return lines
+    return api.found(f"/v1/webhooks/{webhook['id']}/accounting{query}")
 
 
 class Worker:

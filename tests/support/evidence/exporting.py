@@ -13,10 +13,10 @@ import pytest
 from sqlalchemy import Engine
 
 from app.clock import rfc3339
-from app.core import statements
 from app.core.exports import building
 from app.core.exports.building import Builder
 from app.core.log.sequencer import Sequencer
+from app.core.records import statements
 from app.database import database_now
 from app.models import Job
 from jobs.durable import run_job

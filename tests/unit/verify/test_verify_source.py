@@ -45,13 +45,6 @@ def test_an_auditor_has_fewer_than_1850_lines_of_code_to_read() -> None:
     assert found < MOST_LINES, f"{found} lines of code: take something out, or say it in less"
 
 
-def test_lines_of_code_are_counted_without_what_only_explains() -> None:
-    source = (
-        b'"""A.\n\nB.\n"""\n\nX = """\n1\n"""\n# c\ndef f(\n    x,\n):\n    "D"\n    return x\n'
-    )
-    assert lines_of_code(source) == 5
-
-
 def test_its_digest_is_the_one_that_the_repository_publishes() -> None:
     digest, name = (SOURCE.parent / "verify.py.sha256").read_text("ascii").split()
     found = hashlib.sha256(verifier_source()).hexdigest()

@@ -20,7 +20,7 @@ MOST_UNSCHEDULED = 10
 # position before the schedule's first.
 _MOVE = """
 WITH picked AS MATERIALIZED (
-    SELECT found.id FROM open_levels() AS level CROSS JOIN LATERAL (
+    SELECT found.* FROM open_levels() AS level CROSS JOIN LATERAL (
         SELECT d.id, d.next_attempt_at FROM open_deliveries AS d
          WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
            AND d.webhook_id = (SELECT %(webhook)s::uuid)

@@ -25,10 +25,7 @@ def preview(api: Api, webhook: dict[str, Any], **body: Any) -> int:
 
 
 def start(api: Api, path: str, **body: Any) -> dict[str, Any]:
-    answer = api.post(path, body)
-    assert answer.status_code == 202, answer.json
-    job: dict[str, Any] = answer.json
-    return job
+    return api.made(path, body, status=202)
 
 
 def read(api: Api, job: dict[str, Any]) -> dict[str, Any]:

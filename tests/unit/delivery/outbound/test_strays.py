@@ -1,6 +1,5 @@
 """An answer belongs to its request: what no request has asked for is nobody's."""
 
-import contextlib
 import socket
 import threading
 
@@ -19,28 +18,6 @@ from tests.support.servers.receivers import (
 from tests.unit.delivery.outbound.posting import BODY, HEADERS, post
 
 STRAY = http_answer(200)
-
-
-def _send(connection: socket.socket, words: bytes) -> None:
-    with contextlib.suppress(OSError):
-        connection.sendall(words)
-
-
-@pytest.mark.usefixtures("without_rest")
-def test_an_answer_with_another_behind_it_does_not_count_and_connections_serve_once(
-    outbound: Outbound,
-) -> None:
-    answers = iter([OK, STRAY + http_answer(500)])
-    with Receiver(lambda _: next(answers, OK)) as receiver, outbound.burst(1) as burst:
-        assert burst.send(receiver.url(), BODY, HEADERS).succeeded
-        assert burst.settle()
-        assert burst.send(receiver.url(), BODY, HEADERS).succeeded
-        assert not burst.settle()
-        assert receiver.connections == 1
-        for _ in range(3):
-            assert burst.send(receiver.url(), BODY, HEADERS).succeeded
-            assert burst.settle()
-    assert receiver.connections == 4
 
 
 @pytest.mark.usefixtures("without_rest")

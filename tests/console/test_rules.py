@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from flask import Flask
 
-from tests.support.callers.api import ApiOf, FreshTenant, Mint
+from tests.support.callers.api import ApiOf, Mint
 from tests.support.callers.console import Visitor, hidden, signed_in
 from tests.support.callers.making import make_record, make_session
 
@@ -21,11 +21,6 @@ TYPED = {
     "dedupe": "",
     "max_per_hour": "100",
 }
-
-
-@pytest.fixture
-def admin(app: Flask, tenant: FreshTenant) -> Visitor:
-    return signed_in(app, tenant.root_key)
 
 
 @pytest.fixture

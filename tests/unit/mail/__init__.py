@@ -1,1 +1,0 @@
-"""Mail to a server; `letters` has the letter that is sent."""
