@@ -44,7 +44,7 @@ class Lane(Health, Concurrency):
     lanes: int
     sends: bool
     suspended: bool
-    held: bool
+    held_since: datetime | None
     slot_holders: Sequence[int]
     slot_leases: Sequence[datetime]
 
@@ -73,6 +73,11 @@ class Lane(Health, Concurrency):
         return 1 if self.probes else min(self.concurrency, self.max_in_flight)
 
     @property
+    def held(self) -> bool:
+        """Whether its tenant holds it."""
+        return self.held_since is not None
+
+    @property
     def slow(self) -> bool:
         """Whether a POST took over a second, with no quicker success since."""
         return self.slow_at is not None
@@ -97,7 +102,7 @@ SELECT l.tenant_id, l.webhook_id, clock_timestamp() AS now, ({epochs.PRESENT}) A
        w.status = 'enabled' AND w.deleted_at IS NULL AS sends,
        EXISTS (SELECT FROM tenants AS t
                 WHERE t.id = l.tenant_id AND t.suspended_at IS NOT NULL) AS suspended,
-       l.held_since IS NOT NULL AS held, l.slot_holders, l.slot_leases,
+       l.held_since, l.slot_holders, l.slot_leases,
        {", ".join(f"l.{name}" for name in LEARNED)}
   FROM {_WANTED}
   JOIN present_lanes AS l
