@@ -2,8 +2,8 @@
 
 A word is a run of letters, digits and marks, compared by NFKC and casefold; Chinese, Japanese and
 Thai are split into pairs. Words of records are hashed under a tenant's secret key (a blind index),
-which never changes. The tick `index_words` indexes what is settled behind a tenant's position in a
-source; a search reads the tail.
+which never changes. The tick `index_words` indexes what is settled behind a tenant's position; a
+search reads the tail.
 """
 
 import itertools

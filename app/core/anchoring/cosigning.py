@@ -1,9 +1,8 @@
 """Cosigning: a job for each witness of the policy with a URL asks it to cosign a checkpoint.
 
-The request is C2SP tlog-witness's `add-checkpoint`.
-A witness that has seen a larger log, or one inconsistent with ours, raises an alarm: the log was
-forked by a copy, or rolled back. It ends when the witness accepts our log. Stored cosignatures are
-verified before they count.
+The request is `add-checkpoint` of C2SP tlog-witness. A witness that has seen a larger log, or one
+inconsistent with ours, raises an alarm: the log was forked by a copy, or rolled back. It ends when
+the witness accepts our log. Stored cosignatures are verified before they count.
 """
 
 import re

@@ -2,7 +2,7 @@
 
 What is to be erased is a row, written in the transaction that removed the one which named it; it
 goes when the store has been seen without the object. The sweep looks at each name once, a day after
-it was written: no transaction is left then that could commit a row with it.
+it was written: no transaction is left then that could name it.
 """
 
 from datetime import datetime, timedelta

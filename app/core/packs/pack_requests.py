@@ -25,9 +25,6 @@ from app.settings import Settings
 GIVEN_UP_FOR = timedelta(hours=1)
 _PUBLIC = "public"
 
-_SETTLED = """
-SELECT finished_at IS NOT NULL OR status = 'retrying' FROM jobs WHERE tenant_id = %s AND id = %s
-"""
 _TAKE = """
 INSERT INTO evidence_exports (tenant_id, pack_id, taker) VALUES (%s, %s, %s)
 ON CONFLICT DO NOTHING
@@ -56,7 +53,7 @@ def ask(
     """
     subject.require_kept(session)
     pack, state = store.find(session, subject.about), subject.state(session)
-    if pack is not None and _readable(pack.source.further) != _readable(state):
+    if pack is not None and pack.source.further.split("/")[0] != state.split("/")[0]:
         # A bundle in it has expired since, or is kept again.
         pack = None
     is_revoked = pack is not None and (
@@ -88,10 +85,6 @@ def ask(
     return PackState(pack, is_current=False, job=job)
 
 
-def _readable(state: str) -> str:
-    return state.partition("/")[0]
-
-
 def _job_for(session: Session, subject: Subject) -> Job | None:
     """Return the job that is at it; else the last one, if it gave up within the hour."""
     of_this = (
@@ -110,8 +103,8 @@ def _job_for(session: Session, subject: Subject) -> Job | None:
 
 def is_settled(session: Session, tenant_id: UUID, job_id: UUID) -> bool:
     """Say whether a job has ended, or waits to be tried again: there is nothing to wait for."""
-    row = cursor(session).execute(_SETTLED, (tenant_id, job_id)).fetchone()
-    return row is None or bool(row[0])
+    job = session.get(Job, (tenant_id, job_id))
+    return job is None or job.finished_at is not None or job.status == "retrying"
 
 
 def note_export(

@@ -6,17 +6,17 @@ The sums are signed; the manifest follows from signed files.
 import json
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import cache, partial
 from hashlib import sha256
 from importlib import resources
-from typing import Any
 
 from app.evidence import bundle, prov
 from app.evidence.bundle import Bundle
 from app.evidence.pack import archive, readme
 from app.evidence.pack.archive import Archive, Member, of_bytes
 from app.evidence.pack.evidence import Evidence, Proven, SessionEvidence
-from app.evidence.page.rendering import record_html
+from app.evidence.page.rendering import POLICY, environment, shown, shown_findings
 from app.ledger import merkle
 from app.ledger.notes import Checkpoint
 from app.lib import canonical_json
@@ -24,6 +24,7 @@ from app.lib import canonical_json
 ANCHOR = "records/anchor/v2"
 FINDINGS = "records/findings/v1"
 MANIFEST = "records/manifest/v2"
+_PAGES = environment()
 _SIGNED_LAST = ("SHA256SUMS", "SHA256SUMS.sig", "manifest.json")
 
 
@@ -141,29 +142,39 @@ def verifier_source() -> bytes:
 
 
 def _page(evidence: Evidence, checkpoint: Checkpoint, read: Bundle, digest: str) -> bytes:
-    """Return `record.html`, for people."""
+    """Return `record.html`: the share page of the bundle, with the pack's own facts."""
     file = json.loads(evidence.further.get("findings.json", b'{"data":[],"total":0}'))
-    return record_html(
-        read,
-        file["data"],
-        file["total"],
-        place=_place(evidence.further),
-        sha256=digest,
-        size=len(evidence.bundle),
-        signature=b64encode(evidence.signature).decode(),
-        index=evidence.leaf_index,
+    place = evidence.further.get("session-proof.json")
+    record, inside, findings = read["record"], shown(read), shown_findings(file["data"])
+    page = _PAGES.get_template("shared/record.html").render(
+        record={
+            **{name: record[name] for name in ("id", "title", "kind", "principal", "labels")},
+            "agent_id": record["agent"]["id"],
+            "session_id": record["session"]["id"],
+            "bundle": {
+                "key_id": read["key_id"],
+                "sha256": digest,
+                "size": len(evidence.bundle),
+                "signature": b64encode(evidence.signature).decode(),
+            },
+            "log": {"index": evidence.leaf_index},
+        },
+        agent={"version": "", "external_id": "", **inside.agent},
+        occurred_at=datetime.fromisoformat(record["occurred_at"] or record["created_at"]),
+        created_at=datetime.fromisoformat(record["created_at"]),
+        inside=inside,
+        findings=findings,
+        more_findings=file["total"] - len(findings),
+        links=None,
+        policy=f"{POLICY}; form-action 'none'",
+        place=None if place is None else json.loads(place),
         origin=checkpoint.origin,
         anchored_by=evidence.anchored_by,
         chain=evidence.chain,
         release=evidence.release,
         base_url=evidence.base_url,
     )
-
-
-def _place(further: Mapping[str, bytes]) -> Any:
-    """Return a record's place in its sealed session; None in one that is open."""
-    proof = further.get("session-proof.json")
-    return None if proof is None else json.loads(proof)
+    return page.encode()
 
 
 def _anchor(evidence: Proven, checkpoint: Checkpoint, agent: dict[str, str]) -> bytes:
