@@ -114,6 +114,16 @@ def test_an_address_changed_between_rcpt_and_data_is_the_one_that_gets_the_mail(
     assert (mail.recipient, listed(mail)) == ("new@example.com", found)
 
 
+def test_an_address_cleared_between_rcpt_and_data_gets_nothing(desk: Desk, tenant: Tenant) -> None:
+    tenant.find_settled()
+    desk.postbox.at_recipient = lambda: tenant.set_address(None)
+    assert desk.send() == []
+    desk.postbox.at_recipient = lambda: None
+    desk.wait(0.1)
+    assert desk.send() == []
+    assert tenant.statuses() == ["cancelled"]
+
+
 def test_a_refusal_that_comes_after_the_clearing_brings_nothing_back(
     desk: Desk, tenant: Tenant
 ) -> None:
