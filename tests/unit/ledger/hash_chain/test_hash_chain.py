@@ -194,6 +194,11 @@ def test_a_verified_head_that_differs_from_the_one_kept_is_a_break() -> None:
     assert found == Break(20, Reason.OTHER_HEAD, GENESIS, END.hash)
 
 
+def test_an_end_before_a_verified_head_is_a_break() -> None:
+    found = check([], after=END, end=head_of(ROWS[:10]))
+    assert found == Break(11, Reason.BEYOND_END, "the end at 10", "20")
+
+
 def test_another_tenants_chain_is_found_at_its_first_entry() -> None:
     found = verify(bare(ROWS), tenant_id=STRANGER, end=END)
     assert found == Break(1, Reason.WRONG_TENANT, STRANGER, TENANT)
