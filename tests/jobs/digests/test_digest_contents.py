@@ -195,6 +195,23 @@ def test_a_clock_that_was_set_back_delays_no_mail_for_more_than_a_day(
     assert listed(mail) == found
 
 
+def test_a_server_that_took_the_mail_long_after_it_was_given_up_begins_the_day(
+    desk: Desk, tenant: Tenant
+) -> None:
+    """RFC 5321 section 4.5.3.2.6 has a server think about a mail for ten minutes."""
+    tenant.find_settled()
+    desk.postbox.at_content = lambda: desk.wait(10 / 60)
+    desk.postbox.taken(Mood.GONE_AFTER_DOT)
+    assert len(desk.send()) == 1
+    assert tenant.statuses() == ["uncertain"]
+    desk.postbox.at_content = lambda: None
+    desk.postbox.taken(Mood.TAKE)
+    desk.wait(23.99)
+    assert desk.send() == []
+    desk.wait(0.1)
+    assert len(desk.send()) == 1
+
+
 @pytest.mark.parametrize("dies", [None, "before", "between"])
 def test_a_clock_that_was_set_back_keeps_no_open_digest_waiting(
     desk: Desk, tenant: Tenant, dies: str | None
