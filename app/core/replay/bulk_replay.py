@@ -199,15 +199,22 @@ def _send(
             raise JobFailed(_DELETED if deleted else _DISABLED) from None
         # A replay to all webhooks goes on with the others.
         return Step(position.after(scan, None, 0).text(), progress)
-    sources = replay_deliveries.pick(session, job, plan.selection, scan, limit)
-    selected = [source for source in sources if source.selected]
-    due = [source for source in selected if not source.settled]
+    # A job that was resumed passes by what it has sent before, however slow it sends.
+    for at_once in sorted({limit, MOST_A_STEP}):
+        sources = replay_deliveries.pick(session, job, plan.selection, scan, at_once)
+        due = [source for source in sources if source.selected and not source.settled]
+        more = len(sources) == at_once
+        if due or not more:
+            break
+    if len(due) > limit:
+        sources, due, more = sources[: sources.index(due[limit])], due[:limit], True
+    selected = sum(source.selected for source in sources)
     lane = (job.tenant_id, scan.webhook)
     made = len(replay_deliveries.send(session, lane, due, priority, job.id)) if due else 0
     progress["sent"] += made
     progress["waiting"] += made
-    progress["skipped"] += len(selected) - made
-    last = sources[-1].id if len(sources) == limit else None
+    progress["skipped"] += selected - made
+    last = sources[-1].id if more else None
     wait = timedelta(seconds=made / rate) if rate else timedelta(0)
     return Step(position.after(scan, last, made).text(), progress, wait)
 

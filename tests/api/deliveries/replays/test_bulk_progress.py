@@ -188,6 +188,23 @@ def test_a_cancelled_job_stops_and_a_resumed_one_goes_on(
     assert books(api(), webhook)["balanced"]
 
 
+def test_a_resumed_job_that_sends_slowly_is_soon_where_it_stopped(
+    api: ApiOf, webhook: dict[str, Any], worker: Worker
+) -> None:
+    fail(api(), worker, webhook, 12)
+    job = start(api(), of(webhook), rate=2)
+    for _ in range(4):
+        worker.run("UPDATE jobs SET run_at = clock_timestamp()")
+        worker.step(job)
+        worker.send(webhook, 400)
+    for verb in ("cancel", "resume"):
+        api().post(f"/v1/jobs/{job['id']}/{verb}")
+    worker.step(job)
+    assert len(replays(api(), webhook)) == 10
+    assert sent_to_the_end(worker, job, webhook) == 4
+    assert progress(api(), job) == (12, 12, 0)
+
+
 @pytest.mark.parametrize("how", ["disabled", "deleted"])
 def test_a_webhook_that_goes_away_ends_the_job_with_a_reason(
     api: ApiOf, webhook: dict[str, Any], worker: Worker, how: str
