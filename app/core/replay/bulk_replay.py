@@ -20,7 +20,7 @@ from app.core.delivery.lanes import lanes
 from app.core.jobs import control, job_queue, job_rows
 from app.core.jobs.steps import JobFailed, Step
 from app.core.replay import replay_deliveries, replay_selection
-from app.core.replay.replay_deliveries import Pace, Plan, Position, Scan
+from app.core.replay.replay_deliveries import Pace, Plan, Position, Scan, Source
 from app.core.replay.replay_selection import Preview, Selection, Wanted
 from app.core.webhooks import webhooks
 from app.database import database_now
@@ -199,15 +199,8 @@ def _send(
             raise JobFailed(_DELETED if deleted else _DISABLED) from None
         # A replay to all webhooks goes on with the others.
         return Step(position.after(scan, None, 0).text(), progress)
-    # A job that was resumed passes by what it has sent before, however slow it sends.
-    for at_once in sorted({limit, MOST_A_STEP}):
-        sources = replay_deliveries.pick(session, job, plan.selection, scan, at_once)
-        due = [source for source in sources if source.selected and not source.settled]
-        more = len(sources) == at_once
-        if due or not more:
-            break
-    if len(due) > limit:
-        sources, due, more = sources[: sources.index(due[limit])], due[:limit], True
+    sources, more = _pick(session, job, plan, scan, limit)
+    due = [source for source in sources if source.is_due]
     selected = sum(source.selected for source in sources)
     lane = (job.tenant_id, scan.webhook)
     made = len(replay_deliveries.send(session, lane, due, priority, job.id)) if due else 0
@@ -217,6 +210,22 @@ def _send(
     last = sources[-1].id if more else None
     wait = timedelta(seconds=made / rate) if rate else timedelta(0)
     return Step(position.after(scan, last, made).text(), progress, wait)
+
+
+def _pick(
+    session: Session, job: Job, plan: Plan, scan: Scan, limit: int
+) -> tuple[list[Source], bool]:
+    """Return the next sources, with up to `limit` that are due, and whether more may follow."""
+    at_once = limit
+    sources = replay_deliveries.pick(session, job, plan.selection, scan, at_once)
+    if len(sources) == limit < MOST_A_STEP and not any(source.is_due for source in sources):
+        # A job that was resumed passes by what it sent before, however slowly it sends.
+        at_once = MOST_A_STEP
+        sources = replay_deliveries.pick(session, job, plan.selection, scan, at_once)
+    due = [place for place, source in enumerate(sources) if source.is_due]
+    if len(due) > limit:
+        return sources[: due[limit]], True
+    return sources, len(sources) == at_once
 
 
 def _next(

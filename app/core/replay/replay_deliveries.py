@@ -138,6 +138,11 @@ class Source:
     selected: bool = True
     settled: bool = False
 
+    @property
+    def is_due(self) -> bool:
+        """Whether to send it."""
+        return self.selected and not self.settled
+
 
 # Not those that it withdrew: a job that is resumed begins anew.
 _SENT_BEFORE = failure_groups.has_replay(
