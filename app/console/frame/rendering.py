@@ -101,8 +101,8 @@ def done(page: str, message: str, **inside: Any) -> AnyResponse:
     """
     if not page.startswith("/"):
         endpoint = f"{request.blueprint}{page}" if page.startswith(".") else page
-        taken = next(current_app.url_map.iter_rules(endpoint)).arguments
-        named = {name: text for name, text in own().items() if name in taken}
+        arguments = next(current_app.url_map.iter_rules(endpoint)).arguments
+        named = {name: text for name, text in own().items() if name in arguments}
         page = url_for(endpoint, **{**named, **inside})
     answered = redirect(page, 303)
     value = base64.urlsafe_b64encode((_sent_twice() or message).encode()).decode()
@@ -147,8 +147,8 @@ def names_in(session: Session, *rows: Mapping[str, Any]) -> dict[str, str]:
     wanted = {text for text in texts if isinstance(text, str) and text.startswith(_NAMED)}
     people = [ids.parse("usr", text) for text in wanted if text.startswith("usr_")]
     named = keys.names(session, caller().tenant_id, filter(None, people)) if people else {}
-    if (own := ids.text("ten", caller().tenant_id)) in wanted:
-        named[own] = tenants.name(session, caller().tenant_id)
+    if (tenant := ids.text("ten", caller().tenant_id)) in wanted:
+        named[tenant] = tenants.name(session, caller().tenant_id)
     return lookup.titles(session, caller(), wanted) | named
 
 

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
+from contextlib import suppress
 from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
@@ -64,7 +65,9 @@ class Threads:
                 result = call()
             except BaseException as raised:  # noqa: BLE001  # the loop raises it
                 error = raised
-            outcome.get_loop().call_soon_threadsafe(_settle, outcome, result, error)
+            # A loop that is closed has ended meanwhile: nobody waits for the outcome.
+            with suppress(RuntimeError):
+                outcome.get_loop().call_soon_threadsafe(_settle, outcome, result, error)
             del call, outcome, result, error
 
     async def _enter(self, caller: object, leaving: "Callable[[], _Future[Any]]") -> None:

@@ -158,8 +158,9 @@ def _bare_writer(url: str, tenant_id: UUID, body: bytes) -> Iterator[_Append]:
                 )
                 seq, digest = cur.fetchone() or (0, b"")
                 connection.execute(
-                    "INSERT INTO bare_entries VALUES (%s, %s, %s, %s, %s, clock_timestamp())",
-                    (tenant_id, seq + 1, body, digest, "bench.do"),
+                    "INSERT INTO bare_entries"
+                    " VALUES (%s, %s, %s, %s, %s, clock_timestamp(), %s, %s)",
+                    (tenant_id, seq + 1, body, digest, "bench.do", "system", "1"),
                 )
                 connection.execute(
                     "UPDATE bare_heads SET seq = %s, hash = %s WHERE tenant_id = %s",

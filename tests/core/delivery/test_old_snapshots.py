@@ -19,9 +19,8 @@ from tests.support.database.databases import waiting
 from tests.support.faults import until
 from tests.support.workers.outbox import Outbox
 
-# Turns at a lane before and after the one that is compared: before it so many that each index has
-# more than a page, for one of two levels costs each search a block more.
-EARLY, LATE = 50, 80
+# Turns at a lane before and after the one that is compared.
+EARLY, LATE = 10, 80
 # What a page more of an index may cost, here and there.
 SLACK = 25
 

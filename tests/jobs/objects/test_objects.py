@@ -51,7 +51,7 @@ def test_a_bundle_is_an_object_and_read_as_before(here: World, folder: Path) -> 
 
 
 def test_a_folder_that_cannot_even_be_looked_at_is_away(tmp_path: Path) -> None:
-    # As a mount that has gone stale: the system answers neither that it is there nor that it is not.
+    # As a mount that has gone stale: the system answers neither yes nor no.
     away = opened((tmp_path / ("x" * 300)).as_uri(), 1)
     for ask in (
         lambda: away.put("a/b/c", b""),
