@@ -1,10 +1,14 @@
 """What rules find: each record once, by the version that was on when it was created."""
 
+import time
+from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from sqlalchemy import Engine, text
 
 from app.core.delivery import sweeping
+from app.core.records.signing import Signer
 from app.core.rules import judging
 from app.core.rules.judging import NotOurs
 from jobs.actors import judge, sweep
@@ -108,6 +112,34 @@ def test_a_record_is_judged_by_the_version_of_its_time_however_late(ruled: Ruled
     found = ruled.findings()
     assert [each["title"] for each in found] == ["one", "two", "two", "four"]
     assert [each["data"]["rule"]["version"] for each in found] == [1, 2, 2, 3]
+
+
+def test_a_rule_judges_each_record_that_comes_after_it(
+    ruled: Ruled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = Signer.note
+    late = timedelta(seconds=0.2)
+
+    def note(self: Signer, moment: datetime, key_id: str | None) -> None:
+        """Learn the time late, as on a busy machine."""
+        noted(self, moment - late, key_id)
+
+    ruled.record()
+    # The key that signs is older than what the next record is signed with.
+    time.sleep(late.total_seconds())
+    monkeypatch.setattr(Signer, "note", note)
+    ruled.record({"amount": 2000})
+    rule = ruled.rule(title="one")
+    record = ruled.record({"amount": 2000})
+    ruled.change(rule, title="two")
+    ruled.record({"amount": 2000})
+    ruled.change(rule, enabled=False)
+    ruled.record({"amount": 2000})
+
+    ruled.judge()
+
+    assert ruled.titles() == ["one", "two"]
+    assert record["created_at"] > rule["created_at"]
 
 
 def test_verdicts_are_written_once_and_none_by_rules_that_changed(ruled: Ruled) -> None:
