@@ -49,7 +49,8 @@ def test_a_thread_goes_on_after_the_end_of_a_loop_that_waited_for_it() -> None:
     async def come() -> list[bool]:
         # Both threads are needed: neither ends before the other has begun.
         both = threading.Barrier(2)
-        calls = [asyncio.get_running_loop().create_future() for _ in range(2)]
+        loop = asyncio.get_running_loop()
+        calls: list[asyncio.Future[bool]] = [loop.create_future() for _ in range(2)]
         for outcome in calls:
             threads._calls.put((lambda: both.wait(60) >= 0, outcome))
         return await asyncio.gather(*calls)
