@@ -41,6 +41,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     of_tenant uuid;
     since timestamptz;
+    changed timestamptz;
     has_keys boolean := cardinality(array_remove(scopes, NULL)) > 0;
     own record;
     stored_count bigint;
@@ -75,6 +76,9 @@ BEGIN
             END LOOP;
         END IF;
 
+        -- A record that comes after a change of a rule is judged by what the rule is since then.
+        SELECT t.changed_at INTO changed FROM rule_turns AS t
+         WHERE t.tenant_id = of_tenant AND t.changed_at <= moment;
         SELECT coalesce(sum(s.records), 0), coalesce(sum(s.bytes), 0)
           INTO stored_count, stored_bytes FROM stored_records AS s WHERE s.tenant_id = of_tenant;
         -- Locked, so that no record follows its session's completion.
@@ -103,7 +107,7 @@ BEGIN
                    WHEN held.id IS NULL THEN 'session'
                    WHEN held.status = 'completed' THEN 'completed'
                    WHEN (held.agent_id, held.principal, key_id)
-                        IS DISTINCT FROM (agent, person, signing_key) OR at < since
+                        IS DISTINCT FROM (agent, person, signing_key) OR at < since OR at < changed
                         OR at NOT BETWEEN moment - interval '10 seconds' AND moment
                         OR as_of IS DISTINCT FROM (
                            SELECT a.updated_at FROM agents AS a

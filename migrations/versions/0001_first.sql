@@ -1536,7 +1536,8 @@ SELECT isolate('evidence_exports');
 -- changes a rule and whoever commits verdicts locks it, so no verdict is of a version that had ended.
 CREATE TABLE rule_turns (
     tenant_id    uuid PRIMARY KEY REFERENCES tenants,
-    changes      bigint NOT NULL DEFAULT 0,
+    -- When a rule was changed last. No record that is stored afterwards is older.
+    changed_at   timestamptz NOT NULL DEFAULT 'epoch',
     locked_until timestamptz,
     -- Its rules were slow: until then an evaluator of its own kind serves it.
     slow_until   timestamptz,

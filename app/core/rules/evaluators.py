@@ -91,6 +91,7 @@ class _Evaluator:
     def _start(self) -> None:
         self._pipe, theirs = Pipe()
         self._marker = tempfile.TemporaryFile()  # noqa: SIM115  # closed with the process
+        mark(self._marker.fileno(), -1, -1)
         fds = (theirs.fileno(), self._marker.fileno())
         # No secret of ours is in its environment.
         self.child = subprocess.Popen(  # noqa: S603  # our own module

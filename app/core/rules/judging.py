@@ -60,7 +60,7 @@ UPDATE rule_turns SET locked_until = NULL,
        slow_until = CASE WHEN %(slow)s THEN clock_timestamp() + %(slow_for)s ELSE slow_until END
  WHERE tenant_id = %(tenant)s
 """
-_CHANGES = "SELECT changes FROM rule_turns WHERE tenant_id = %s"
+_CHANGED = "SELECT changed_at FROM rule_turns WHERE tenant_id = %s"
 _WORK = f"""
 SELECT w.at, w.subject_id AS id, w.is_session
   FROM rule_work AS w JOIN rule_turns AS t ON t.tenant_id = w.tenant_id
@@ -78,7 +78,7 @@ SELECT p.since, p.until, v.rule_id, v.version, v.name, v.subject, v.condition, v
    AND (p.until IS NULL OR p.until > %(oldest)s)
  ORDER BY v.rule_id, v.version
 """
-_HOLD = "SELECT changes FROM rule_turns WHERE tenant_id = %s FOR NO KEY UPDATE"
+_HOLD = "SELECT changed_at FROM rule_turns WHERE tenant_id = %s FOR NO KEY UPDATE"
 _DELETE = """
 DELETE FROM rule_work AS w USING unnest(%(at)s::timestamptz[], %(ids)s::uuid[]) AS done (at, id)
  WHERE w.tenant_id = %(tenant)s AND w.at = done.at AND w.subject_id = done.id
@@ -108,7 +108,7 @@ class Batch:
     Work that is not `seen` yet is left to the next batch, unless no rule is for it.
     """
 
-    changes: int
+    changed_at: datetime | None
     work: Sequence[Work]
     judges: Sequence[Judge]
     periods: Sequence[Sequence[tuple[datetime, datetime | None]]]
@@ -142,19 +142,19 @@ def leave(session: Session, turn: Turn, *, slow: bool) -> None:
 def read(session: Session, master_keys: MasterKeys, tenant_id: UUID) -> Batch | None:
     """Return the oldest work with what its rules see; None when there is none.
 
-    Changes are read before the rules: one that commits in between is found out in `record`.
+    The last change is read before the rules: one that commits in between is found in `record`.
     """
-    (changes,) = cursor(session).execute(_CHANGES, (tenant_id,)).fetchone() or (0,)
+    (changed_at,) = cursor(session).execute(_CHANGED, (tenant_id,)).fetchone() or (None,)
     values = {"tenant": tenant_id}
     work = cursor(session, class_row(Work)).execute(_WORK.encode(), values).fetchall()
     if not work:
         return None
     judges, periods = _judges(session, tenant_id, work)
-    batch = Batch(changes, work, judges, periods, {})
+    batch = Batch(changed_at, work, judges, periods, {})
     wanted = [each for each in work if batch.rules_of(each)]
     seen, left = subjects.read(session, master_keys, tenant_id, wanted)
     ready = next((at for at, each in enumerate(work) if each.id in left), len(work))
-    return Batch(changes, work[:ready], judges, periods, seen)
+    return Batch(changed_at, work[:ready], judges, periods, seen)
 
 
 def judge(evaluators: Evaluators, turn: Turn, batch: Batch) -> Judged:
@@ -179,7 +179,7 @@ def record(session: Session, turn: Turn, batch: Batch, judged: Judged) -> int:
 
     Raises `NotOurs`, which must roll back, unless work and rules are as they were read.
     """
-    if cursor(session).execute(_HOLD, (turn.tenant_id,)).fetchone() != (batch.changes,):
+    if cursor(session).execute(_HOLD, (turn.tenant_id,)).fetchone() != (batch.changed_at,):
         raise NotOurs
     verdicts = iter(judged.verdicts)
     done: list[tuple[Work, Mapping[int, Verdict]]] = []

@@ -60,8 +60,9 @@ SELECT hour, coalesce(matched, 0) AS matched, coalesce(found, 0) AS found,
 """
 
 
+_LOCK = "SELECT FROM rule_turns WHERE tenant_id = %s FOR NO KEY UPDATE"
 _CHANGE = """
-UPDATE rule_turns SET changes = changes + 1 WHERE tenant_id = %s RETURNING clock_timestamp()
+UPDATE rule_turns SET changed_at = clock_timestamp() WHERE tenant_id = %s RETURNING changed_at
 """
 _BEGIN = """
 INSERT INTO rule_periods (tenant_id, rule_id, version, since) VALUES (%s, %s, %s, %s)
@@ -234,7 +235,10 @@ def delete(session: Session, caller: Caller, rule_id: UUID | None) -> None:
 
 def _lock(session: Session, tenant_id: UUID) -> datetime:
     """Lock the tenant's rules against verdicts and other changes; return the time under it."""
-    found = cursor(session).execute(_CHANGE, (tenant_id,)).fetchall()
+    cur = cursor(session)
+    # First locked: an UPDATE that waits may have read the clock before.
+    cur.execute(_LOCK, (tenant_id,))
+    found = cur.execute(_CHANGE, (tenant_id,)).fetchall()
     if not found:
         raise _not_found()
     now: datetime = found[0][0]

@@ -7,6 +7,7 @@ asked at that moment and can record it. The outcomes: accepted, `NotAccepted`, `
 
 import enum
 import ipaddress
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -112,7 +113,10 @@ class Outbox:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             part.touch(mode=0o600)
-            part.write_bytes(letter.content)
+            with part.open("wb") as file:
+                file.write(letter.content)
+                file.flush()
+                os.fsync(file.fileno())
             part.replace(self._folder / f"{letter.name}.eml")
         except OSError as error:
             raise NotAccepted(f"The mail's file was not written ({error.strerror}).") from error

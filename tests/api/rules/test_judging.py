@@ -1,10 +1,14 @@
 """What rules find: each record once, by the version that was on when it was created."""
 
+import time
+from datetime import datetime, timedelta
 from typing import Any
 
+import pytest
 from sqlalchemy import Engine, text
 
 from app.core.delivery import sweeping
+from app.core.records.signing import Signer
 from app.core.rules import judging
 from app.core.rules.judging import NotOurs
 from jobs.actors import judge, sweep
@@ -130,6 +134,34 @@ def test_a_record_that_commits_late_is_judged(ruled: Ruled, admin_engine: Engine
     ruled.judge()
 
     assert ruled.findings()[-1]["record_id"] == early["id"]
+
+
+def test_a_rule_judges_each_record_that_comes_after_it(
+    ruled: Ruled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted = Signer.note
+    late = timedelta(seconds=0.2)
+
+    def note(self: Signer, moment: datetime, key_id: str | None) -> None:
+        """Learn the time late, as on a busy machine."""
+        noted(self, moment - late, key_id)
+
+    ruled.record()
+    # The key that signs is older than what the next record is signed with.
+    time.sleep(late.total_seconds())
+    monkeypatch.setattr(Signer, "note", note)
+    ruled.record({"amount": 2000})
+    rule = ruled.rule(title="one")
+    record = ruled.record({"amount": 2000})
+    ruled.change(rule, title="two")
+    ruled.record({"amount": 2000})
+    ruled.change(rule, enabled=False)
+    ruled.record({"amount": 2000})
+
+    ruled.judge()
+
+    assert ruled.titles() == ["one", "two"]
+    assert record["created_at"] > rule["created_at"]
 
 
 def test_verdicts_are_written_once_and_none_by_rules_that_changed(ruled: Ruled) -> None:
