@@ -812,6 +812,16 @@ SELECT k.tenant_id, k.id AS webhook_id, k.webhook_id AS of_webhook, newest.versi
     SELECT * FROM lanes AS l WHERE l.tenant_id = k.tenant_id AND l.webhook_id = k.id
      ORDER BY l.version DESC LIMIT 1) AS newest;
 
+-- The slots of each lane, for whoever looks from outside: those that are held come first.
+CREATE VIEW lane_slots WITH (security_invoker = true) AS
+SELECT l.tenant_id, l.webhook_id, (place - 1)::smallint AS slot, l.version,
+       lpad(to_hex(l.slot_holders[place]), 32, '0')::uuid AS holder,
+       l.slot_leases[place] AS lease_until
+  FROM present_lanes AS l
+  JOIN webhooks AS w ON w.tenant_id = l.tenant_id AND w.id = l.of_webhook
+ CROSS JOIN LATERAL
+       generate_series(1, greatest(w.max_in_flight, cardinality(l.slot_holders))) AS place;
+
 -- One row: what is due on any lane before these moments was looked at, and has its number.
 CREATE TABLE sweeps (
     id               boolean PRIMARY KEY DEFAULT true CHECK (id),

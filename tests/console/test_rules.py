@@ -61,7 +61,9 @@ def test_a_change_makes_a_version_that_has_its_page(admin: Visitor, rule: dict[s
     changed = TYPED | {"when": "content.amount > 5"}
 
     assert admin.post(place, hidden_of(admin, place) | changed).status_code == 303
-    assert "content.amount &gt; 1000" in admin.get(f"{place}/versions/1").text
+    first = admin.get(f"{place}/versions/1").text
+    assert "content.amount &gt; 1000" in first
+    assert f"<code>{rule['id']}</code>" in first
     assert "content.amount &gt; 5" in admin.get(f"{place}/versions/2").text
     assert admin.get(f"{place}/versions/3").status_code == 404
 

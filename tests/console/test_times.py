@@ -37,6 +37,7 @@ def test_times_are_in_utc_until_the_reader_chooses_a_zone_and_again_by_one_butto
     assert '<button class="link" name="zone" value="UTC">UTC</button>' in page
     live_in(admin, "UTC", path)
     assert "31 Jan 2026, 20:00:00 UTC" in admin.get(path).text
+    live_in(admin, "UTC", f"{RECORDS}?q={'a' * 2000}")
 
 
 def test_a_zone_that_is_none_is_refused_and_a_cookie_that_names_none_is_utc(

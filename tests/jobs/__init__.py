@@ -1,4 +1,5 @@
 """Actors, the broker and the worker.
 
-`sample_worker` is a process that tests start; `digesting` makes the digests of `digests/`.
+`sample_worker` is a process that tests start; `digesting` and its `digest_process` make the digests
+of `digests/`.
 """

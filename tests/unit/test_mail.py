@@ -13,6 +13,7 @@ import pytest
 
 from app.lib.mail.mailer import (
     AnswerLost,
+    Busy,
     Letter,
     MailServer,
     NotAccepted,
@@ -149,6 +150,15 @@ def test_a_refusal_for_good_is_told_from_one_for_now_and_by_what_it_refuses(
     assert answer.split(maxsplit=1)[-1] not in str(refused.value)
 
 
+@pytest.mark.parametrize("mood", [Mood.GONE_BEFORE_DOT, Mood.GONE_AFTER_DOT])
+def test_a_connection_lost_after_the_go_ahead_leaves_it_open(mood: Mood) -> None:
+    with serving() as postbox:
+        postbox.taken(mood)
+        with pytest.raises(AnswerLost):
+            to(postbox).deliver(lambda: LETTER, GoAhead())
+    assert len(postbox.mails) == (mood is Mood.GONE_AFTER_DOT)
+
+
 def test_a_server_that_answers_too_late_leaves_it_open() -> None:
     with serving() as postbox:
         postbox.taken(Mood.SLOW)
@@ -156,6 +166,15 @@ def test_a_server_that_answers_too_late_leaves_it_open() -> None:
         with pytest.raises(AnswerLost, match="too long"):
             to(postbox, data_seconds=0.3).deliver(lambda: LETTER, GoAhead())
     assert len(postbox.mails) == 1
+
+
+def test_what_the_go_ahead_raises_comes_through() -> None:
+    def away() -> bool:
+        raise LookupError("the database is away")
+
+    with serving() as postbox, pytest.raises(LookupError):
+        to(postbox).deliver(lambda: LETTER, away)
+    assert postbox.mails == []
 
 
 def test_an_attempt_that_was_frozen_at_its_go_ahead_is_given_up() -> None:
@@ -195,6 +214,24 @@ def test_a_server_that_hung_is_left_alone_for_a_while() -> None:
         silent.settimeout(0)
         with pytest.raises(BlockingIOError):
             silent.accept()
+
+
+def test_one_letter_at_a_time() -> None:
+    with serving() as postbox:
+        door = to(postbox)
+        begun: list[str] = []
+
+        def meanwhile() -> None:
+            with pytest.raises(Busy):
+                door.deliver(lambda: LETTER, GoAhead())
+            begun.append("busy")
+
+        postbox.at_recipient = meanwhile
+        door.deliver(lambda: LETTER, GoAhead())
+        postbox.at_recipient = lambda: None
+        door.deliver(lambda: LETTER, GoAhead())
+    assert begun == ["busy"]
+    assert len(postbox.mails) == 2
 
 
 @pytest.mark.parametrize(

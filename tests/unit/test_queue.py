@@ -235,6 +235,18 @@ def test_an_encrypted_address_is_dialled_encrypted() -> None:
     assert client.connection_pool.connection_class is redis.SSLConnection
 
 
+def test_after_a_failure_callers_are_held_back_until_the_period_is_over() -> None:
+    clock = Hands()
+    breaker = Breaker(60, clock)
+    breaker.failed()
+
+    assert not breaker.admits()
+    clock.forward(59)
+    assert not breaker.admits()
+    clock.forward(2)
+    assert breaker.admits()
+
+
 def test_one_of_many_callers_is_admitted_as_the_probe() -> None:
     clock = Hands()
     breaker = Breaker(60, clock)

@@ -9,6 +9,7 @@ from app.api.http.services import services
 from app.core.keys.console_sessions import LONGEST, Token
 
 HOME = "/console"
+# Of what a cookie keeps while somebody signs in.
 _LONGEST_PLACE = 1000
 _LONGEST = int(LONGEST.total_seconds())
 
@@ -77,10 +78,10 @@ def is_from_here() -> bool:
     return scheme in ("http", "https") and rest.partition("/")[0] in ours
 
 
-def go_on(asked: str) -> str:
+def go_on(asked: str, longest: int = _LONGEST_PLACE) -> str:
     """Return where to go on, as a form or a query asks: inside the console (no open redirect)."""
     inside = asked == HOME or asked.startswith((f"{HOME}/", f"{HOME}?"))
-    good = inside and asked.isprintable() and "\\" not in asked and len(asked) <= _LONGEST_PLACE
+    good = inside and asked.isprintable() and "\\" not in asked and len(asked) <= longest
     return asked if good else HOME
 
 

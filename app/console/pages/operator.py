@@ -19,6 +19,7 @@ from app.core.health.tenant_figures import Figures, Sort
 from app.core.keys.console_sessions import OperatorToken
 from app.core.verification import alerts
 from app.errors import Forbidden
+from app.lib.canonical_json import MAX_INTEGER
 from app.schemas import fields
 from app.schemas.schema import Schema
 
@@ -35,6 +36,7 @@ class TenantArgs(Schema):
     q = fields.Text(200)
     suspended = fields.Boolean(load_default=False)
     after = fields.Id("ten", load_default=None)
+    below = fields.QueryInteger(0, MAX_INTEGER, load_default=0)
 
 
 class SuspendSchema(Schema):
@@ -75,13 +77,16 @@ def index() -> AnyResponse:
         if "q" in args:
             found = tenant_figures.find(session, args["q"], _MOST)
         elif not typed.errors:
-            found = tenant_figures.rows(session, limit=_MOST + 1, **args)
+            after = args["after"] and (args["below"], args["after"])
+            found = tenant_figures.rows(
+                session, args["sort"], after, _MOST + 1, suspended=args["suspended"]
+            )
     rows = [{"id": ids.text("ten", each.tenant_id), **vars(each)} for each in found[:_MOST]]
     return rendering.page(
         "operator/list",
         typed=typed,
         found=rows,
-        last=rows[-1]["id"] if len(found) > _MOST else None,
+        last=rows[-1] if len(found) > _MOST else None,
         sort=str(args["sort"]),
         computed_at=computed_at,
         operator=g.operator,

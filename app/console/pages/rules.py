@@ -10,6 +10,7 @@ from flask import redirect, url_for
 from sqlalchemy.orm import Session
 from werkzeug.wrappers import Response
 
+from app import ids
 from app.api.http.services import caller, services, transaction
 from app.api.resources.records.rules import (
     NewRuleSchema,
@@ -202,7 +203,7 @@ def version(rule_id: UUID | None, number: str) -> Response:
         told = represent_version(found)
     return rendering.page(
         "rules/version",
-        rule_id=rule_id,
+        rule_id=ids.text("rul", found.rule_id),
         was=told,
         does=("rules show {rule_id} --versions", "GET /v1/rules/{rule_id}/versions"),
     )

@@ -1,5 +1,6 @@
 """Settings, with their effects shown first; digests and alerts; the reader's zone; API keys."""
 
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from functools import partial
@@ -211,6 +212,11 @@ def change_alerts(typed: Input) -> Response:
     return rendering.done(".alert_mails", told)
 
 
+def _back(typed: Input) -> str:
+    """Return the page to go back to, with all of its filters."""
+    return browser.go_on(typed.value("next"), sys.maxsize)
+
+
 def _zones(typed: Input, status: int = 200) -> Response:
     regions: dict[str, list[str]] = {}
     for name in sorted(zone.names()):
@@ -221,7 +227,7 @@ def _zones(typed: Input, status: int = 200) -> Response:
         status,
         typed=typed,
         regions=regions,
-        next=browser.go_on(typed.value("next")),
+        next=_back(typed),
     )
 
 
@@ -237,7 +243,7 @@ def ask_zone() -> Response:
 @zone_blp.form("/time-zone", Role.READ, again=_zones)
 def choose_zone(typed: Input) -> AnyResponse:
     """Keep the reader's zone in their browser, and go back."""
-    answer = redirect(browser.go_on(typed.value("next")), 303)
+    answer = redirect(_back(typed), 303)
     zone.choose(answer, typed.value("zone"))
     return answer
 

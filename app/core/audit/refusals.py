@@ -13,7 +13,7 @@ from uuid import UUID
 from app.core.audit import chain
 from app.core.callers import Caller
 from app.database import Database, cursor
-from app.errors import Unavailable
+from app.errors import AuditChainBroken, Unavailable
 from app.ledger.hash_chain import Outcome
 from app.lib.repeater import Repeater
 
@@ -75,11 +75,14 @@ class Refusals:
             if time.monotonic() < kept.until:
                 kept.times += 1
                 return
-        left, missed = _HOUR, 1
+        left, missed = 0.0, 1
         try:
             left, missed = self._enter(caller, reason, route), 0
+        except AuditChainBroken:
+            left = _HOUR
+            raise
         except Unavailable:
-            left = 0.0
+            return
         finally:
             with self._lock:
                 kept = self._kept.setdefault(key, kept)

@@ -93,19 +93,19 @@ def computed_at(tx: Tx) -> datetime | None:
 
 
 def rows(
-    tx: Tx, sort: Sort, after: UUID | None, limit: int, *, suspended: bool = False
+    tx: Tx, sort: Sort, after: tuple[int, UUID] | None, limit: int, *, suspended: bool = False
 ) -> Sequence[Figures]:
-    """Return a page of tenants, those with the most of `sort` first, behind the tenant `after`.
+    """Return a page of tenants, those with the most of `sort` first, behind the position `after`.
 
-    With `suspended` only those that are.
+    That is the last tenant's number as it was shown: it may be another by now. With `suspended`
+    only those that are.
     """
     query = _PAGE
     values: dict[str, object] = {"limit": limit}
     conditions = ["t.suspended_at IS NOT NULL"] if suspended else []
     if after is not None:
-        last = f"SELECT {sort}, tenant_id FROM tenant_figures WHERE tenant_id = %(after)s"
-        conditions.append(f"(f.{sort}, f.tenant_id) < ({last})")
-        values["after"] = after
+        conditions.append(f"(f.{sort}, f.tenant_id) < (%(number)s, %(tenant)s)")
+        values |= {"number": after[0], "tenant": after[1]}
     if conditions:
         query += f" WHERE {' AND '.join(conditions)}"
     query += f" ORDER BY f.{sort} DESC, f.tenant_id DESC LIMIT %(limit)s"

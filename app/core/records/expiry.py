@@ -59,7 +59,9 @@ def enqueue_due(session: Session, tenant_id: UUID) -> Job | None:
     through = retention.due_before(session, tenant_id)
     if through is None:
         return None
-    look_through = cursor(session).execute(_LOOK_THROUGH, (tenant_id,)).rowcount == 1
+    # One that looks already may end before what is due now.
+    looks = job_queue.open_job(session, tenant_id, KIND, _ALL) is not None
+    look_through = not looks and cursor(session).execute(_LOOK_THROUGH, (tenant_id,)).rowcount == 1
     first: datetime | None = _LONG_AGO
     if not look_through:
         first = cursor(session, scalar_row).execute(_FIRST_DUE, (tenant_id,)).fetchone()
@@ -71,11 +73,12 @@ def enqueue_due(session: Session, tenant_id: UUID) -> Job | None:
         tenant_id,
         kind=KIND,
         args={"from": rfc3339(first), "through": rfc3339(through)},
-        dedupe_key="all" if look_through else "due",
+        dedupe_key=_ALL if look_through else "due",
         progress={"expired": 0},
     )
 
 
+_ALL = "all"
 _LOOK_THROUGH = """
 UPDATE tenants SET looked_through_at = clock_timestamp()
  WHERE id = %s AND expired_through IS NOT NULL

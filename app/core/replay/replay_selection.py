@@ -255,7 +255,7 @@ WITH candidates AS MATERIALIZED (
 ), others AS MATERIALIZED (
     SELECT d.webhook_id, d.finished_at FROM deliveries AS d
      WHERE d.tenant_id = (SELECT %(tenant)s::uuid)
-       AND webhook_of(d.webhook_id) = coalesce(%(webhook)s, webhook_of(d.webhook_id))
+       AND webhook_of(d.webhook_id) = webhook_of(coalesce(%(webhook)s, d.webhook_id))
        AND {{others}}
      LIMIT {{limit}}
 ), parts AS (

@@ -94,9 +94,9 @@ class Folder(Objects):
         file = self._path / name
         with suppress(OSError):
             self._path.mkdir(parents=True, exist_ok=True)
-        made = [each.parent for each in (file.parent.parent, file.parent) if not each.exists()]
-        super().put(name, content)
         with self._asked():
+            made = [each.parent for each in (file.parent.parent, file.parent) if not each.exists()]
+            super().put(name, content)
             for each in (file, file.parent, *made):
                 handle = os.open(each, os.O_RDONLY)
                 try:
@@ -135,9 +135,9 @@ class Folder(Objects):
 
     @contextmanager
     def _asked(self) -> Iterator[None]:
-        # A folder that is not mounted has lost nothing.
-        if not self._path.is_dir():
-            raise Away(f"There is no folder {self._path}.")
-        self._store = LocalStore(self._path, automatic_cleanup=True)
         with super()._asked():
+            # A folder that is not mounted has lost nothing.
+            if not self._path.is_dir():
+                raise Away(f"There is no folder {self._path}.")
+            self._store = LocalStore(self._path, automatic_cleanup=True)
             yield

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from flask import Flask
@@ -10,6 +11,7 @@ from sqlalchemy import Engine, text
 
 from app import ids
 from app.api.http.services import EXTENSION
+from app.core.audit import chain
 from app.core.audit.refusals import Refusals
 from app.core.callers import Caller, Role
 from app.database import Database
@@ -172,3 +174,23 @@ def test_what_is_refused_while_the_database_is_away_is_counted_later(
     with pytest.raises(Unavailable), away.transaction(tenant.id):
         pass
     away.close()
+
+
+def test_a_refusal_that_an_error_kept_out_of_the_chain_keeps_out_no_later_one(
+    api: ApiOf,
+    mint: Mint,
+    tenant: FreshTenant,
+    database: Database,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    key_id = ids.parse("key", id_of(api, mint("read")))
+    assert key_id is not None
+    caller = Caller(tenant.id, key_id, Role.READ, None, "r")
+    kept = Refusals(database)
+    with monkeypatch.context() as patched:
+        patched.setattr(chain, "append_by", Mock(side_effect=LookupError))
+        with pytest.raises(LookupError):
+            kept.note(caller, "insufficient-role", "GET /")
+    kept.note(caller, "insufficient-role", "GET /")
+    kept.close()
+    assert len(refusals_of(api(), ids.text("key", key_id))) == 1

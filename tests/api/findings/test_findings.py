@@ -208,6 +208,17 @@ def test_a_batch_is_answered_in_its_order_and_listed_in_it_too(
     assert emitted == {finding["id"]: finding for finding in made}
 
 
+def test_one_unknown_session_refuses_the_whole_batch(
+    api: ApiOf, admin_engine: Engine, tenant: FreshTenant
+) -> None:
+    session_id = make_session(api())["id"]
+    body = [finding_of(session_id), finding_of("ses_" + NOBODY), finding_of(session_id)]
+    problem = refused(api().post(BATCH, {"findings": body}), 404, "not-found")
+    assert "/findings/1/session_id" in problem["detail"]
+    assert listed(api()) == []
+    assert events(admin_engine, tenant) == []
+
+
 def test_one_event_too_large_refuses_the_whole_batch_by_its_place(api: ApiOf) -> None:
     session_id = make_session(api())["id"]
     body = [finding_of(session_id), finding_of(session_id, data="x" * 262_000)]

@@ -114,6 +114,28 @@ def test_a_record_is_judged_by_the_version_of_its_time_however_late(ruled: Ruled
     assert [each["data"]["rule"]["version"] for each in found] == [1, 2, 2, 3]
 
 
+def test_a_record_that_commits_late_is_judged(ruled: Ruled, admin_engine: Engine) -> None:
+    ruled.rule()
+    early = ruled.record({"amount": 2000})
+    with admin_engine.begin() as slow:
+        # As if its transaction had not committed yet.
+        slow.execute(text("CREATE TEMP TABLE kept AS SELECT * FROM rule_work"))
+        slow.execute(
+            text("DELETE FROM rule_work WHERE tenant_id = :tenant"), {"tenant": ruled.tenant.id}
+        )
+        slow.execute(text("CREATE TABLE IF NOT EXISTS public.held AS TABLE kept"))
+    ruled.record({"amount": 3000})
+    ruled.judge()
+    assert len(ruled.findings()) == 1
+    with admin_engine.begin() as slow:
+        slow.execute(text("INSERT INTO rule_work SELECT * FROM public.held"))
+        slow.execute(text("DROP TABLE public.held"))
+
+    ruled.judge()
+
+    assert ruled.findings()[-1]["record_id"] == early["id"]
+
+
 def test_a_rule_judges_each_record_that_comes_after_it(
     ruled: Ruled, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -124,6 +124,19 @@ def test_a_session_belongs_to_one_agent_and_principal(api: ApiOf) -> None:
         assert pointers(put(api(), "sessions", "s", {"principal": "p"} | wrong)) == ["/agent_id"]
 
 
+def test_a_pinned_key_gets_and_opens_sessions_under_its_pin_alone(api: ApiOf, mint: Mint) -> None:
+    own = put(api(), "agents", "own").json["id"]
+    put(api(), "agents", "foreign")
+    pinned = api(mint("write", {"agent_id": own, "principal": PRINCIPAL}))
+    opened = put(pinned, "sessions", "s", {"agent_external_id": "own", "principal": PRINCIPAL})
+    assert opened.status_code == 201
+    for body in (
+        {"agent_external_id": "foreign", "principal": PRINCIPAL},
+        {"agent_external_id": "own", "principal": "bob"},
+    ):
+        refused(put(pinned, "sessions", "t", body), 404, "not-found")
+
+
 def test_another_tenant_has_external_ids_of_its_own(api: ApiOf, other_tenant: FreshTenant) -> None:
     mine, theirs = put(api(), "agents", "a"), put(api(other_tenant.root_key), "agents", "a")
     assert (mine.status_code, theirs.status_code) == (201, 201)

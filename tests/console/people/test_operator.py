@@ -82,7 +82,8 @@ def test_tenants_are_listed_by_what_they_have_most_of_without_their_content(
         assert (of_tenant.waiting, of_tenant.failed, of_tenant.failing) == (0, 3, 0)
         for sort in Sort:
             (first,) = tenant_figures.rows(session, sort, None, 1)
-            (second,) = tenant_figures.rows(session, sort, first.tenant_id, 1)
+            after = (getattr(first, sort), first.tenant_id)
+            (second,) = tenant_figures.rows(session, sort, after, 1)
             assert first.tenant_id != second.tenant_id
             assert getattr(first, sort) >= getattr(second, sort)
         plan = session.execute(
@@ -100,6 +101,31 @@ def test_tenants_are_listed_by_what_they_have_most_of_without_their_content(
     found = operator.get(f"{PAGE}?q=A%20STRAN").text
     assert ids.text("ten", other_tenant.id) in found
     assert ids.text("ten", tenant.id) not in found
+
+
+def test_a_tenant_whose_figures_change_between_two_pages_hides_no_other(
+    operator: Visitor,
+    admin_engine: Engine,
+    tenant: FreshTenant,
+    other_tenant: FreshTenant,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    last, first = sorted((tenant.id, other_tenant.id))
+    made = """
+    INSERT INTO tenant_figures (tenant_id, waiting, failed, failing, slow, bytes)
+    SELECT id, 9, 0, 0, 0, 0 FROM unnest(CAST(:ids AS uuid[])) AS id
+    """
+    with admin_engine.begin() as connection:
+        connection.execute(text("DELETE FROM tenant_figures"))
+        connection.execute(text(made), {"ids": [first, last]})
+    monkeypatch.setattr("app.console.pages.operator._MOST", 1)
+    page = operator.get(PAGE).text
+    assert ids.text("ten", first) in page
+    (more,) = re.findall(r'rel="next" href="([^"]+)"', page)
+    with admin_engine.begin() as connection:
+        sent = "UPDATE tenant_figures SET waiting = 0 WHERE tenant_id = :id"
+        connection.execute(text(sent), {"id": first})
+    assert ids.text("ten", last) in operator.get(more.replace("&amp;", "&")).text
 
 
 def test_every_lane_of_a_webhook_counts(

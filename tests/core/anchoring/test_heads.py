@@ -234,6 +234,20 @@ def test_what_is_not_to_be_anchored_is_no_trouble(place: Place) -> None:
     assert place.troubles() == []
 
 
+def test_a_stamp_whose_job_was_put_off_is_told_by_the_checkpoints(
+    place: Place, authority: TimestampAuthority
+) -> None:
+    with authority:
+        place.stamped_by(authority.url, authority.ca_file)
+        place.grow()
+        place.stamp()
+        place.run(PUT_OFF)
+        place.grow()
+        place.overdue()
+        place.stamp()
+    assert [each.part for each in place.troubles()] == ["timestamps"]
+
+
 def test_that_no_stamp_came_is_told_by_the_checkpoints(
     place: Place, authority: TimestampAuthority
 ) -> None:
@@ -268,6 +282,21 @@ def test_a_standstill_is_no_trouble_of_those_who_were_not_asked(
             ticks.stamp_checkpoint(place.runtime)
     assert place.troubles() == []
     assert [each for each in lines if each["event"] == "unanchored"] == []
+
+
+def test_a_standstill_is_none_of_a_job_that_it_stopped_in_its_tries(
+    place: Place, authority: TimestampAuthority
+) -> None:
+    place.stamped_by("http://127.0.0.1:1/", authority.ca_file)
+    place.grow()
+    place.stamp()
+    assert [each.status for each in place.jobs()] == ["retrying"]
+    stand_still(place)
+    ticks.stamp_checkpoint(place.runtime)
+    assert place.troubles() == []
+    ticks.stamp_checkpoint(place.runtime)
+    (trouble,) = place.troubles()
+    assert "No worker" in trouble.detail, "it was asked for ten minutes ago"
 
 
 def test_jobs_that_end_and_leave_nothing_are_told_as_such(

@@ -25,6 +25,14 @@ from tests.support.evidence.chains import FLIP_BUNDLES, Owner, Place, anchor, da
 from tests.support.evidence.logs import Closed
 
 WHOLE_LOG = ("checkpoints", "log_generations", "log_tiles", "log_leaves")
+DUMPED = (
+    "audit_entries",
+    "audit_heads",
+    "audit_anchors",
+    "log_leaves",
+    "log_tiles",
+    "checkpoints",
+)
 TILES = "log_tiles WHERE level = -1"
 
 
@@ -79,6 +87,19 @@ def test_every_change_of_the_log_is_found(
 def test_another_public_key_in_the_table_verifies_nothing(place: Place) -> None:
     place.owner("UPDATE signing_keys SET public_key = sha256(public_key) WHERE purpose = 'log'")
     assert place.verify()["status"] == "intact"
+
+
+def test_an_older_database_is_named_as_such(place: Place) -> None:
+    for table in DUMPED:
+        place.owner(f"CREATE TABLE kept_{table} AS SELECT * FROM {table}")
+    place.append()
+    place.anchor()
+    for table in DUMPED:
+        place.owner(f"DELETE FROM {table}", f"INSERT INTO {table} SELECT * FROM kept_{table}")
+    place.owner(*(f"DROP TABLE kept_{table}" for table in DUMPED))
+    for asked in ({}, {"since_anchor": True}):
+        with pytest.raises(LogRolledBack):
+            place.verify(**asked)
 
 
 def test_a_log_whose_head_is_gone_is_not_called_intact(place: Place) -> None:

@@ -96,6 +96,15 @@ def test_a_refused_connection_is_waited_out(
     }
 
 
+def test_a_refusal_is_told_when_the_time_to_wait_is_over(
+    limited_url: str, taken: "psycopg.Connection[Any]"
+) -> None:
+    engine = pooled(limited_url, 0.1)
+    with pytest.raises(OperationalError, match="too many connections for role"):
+        engine.connect()
+    assert not taken.closed
+
+
 def test_another_failure_to_connect_is_not_waited_out(settings: Settings) -> None:
     url = make_url(settings.database_url).set(password="wrong")
     engine = pooled(url, 1e6)

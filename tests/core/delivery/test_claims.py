@@ -135,3 +135,21 @@ def test_a_late_outcome_beside_its_successor_s_is_fenced_and_counts_once(
     assert [each.claim_no for each in told.fenced] == [late.claim_no]
     books = outbox.books(webhook)
     assert (books["succeeded"], books["balanced"], len(outbox.attempts())) == (1, True, 1)
+
+
+def test_slots_are_read_from_outside_by_the_table_s_name(outbox: Outbox) -> None:
+    webhook = outbox.webhook(max_in_flight=2)
+    with outbox.database.transaction(outbox.tenant_id) as session:
+        lane = lanes.load(session, outbox.tenant_id, webhook)
+        assert lane is not None
+        lanes.hold_slot(session, lane, 0x1F)
+    query = "SELECT slot, holder, lease_until FROM lane_slots WHERE webhook_id = :w ORDER BY slot"
+    held, free = (tuple(row.values()) for row in outbox.rows(query, w=webhook))
+    assert held == (0, UUID(int=0x1F), lane.now + lanes.SLOT_LEASE)
+    assert free == (1, None, None)
+
+    # Of those that a lower limit has not yet taken away, none is hidden; of other tenants', all.
+    outbox.run("UPDATE lanes SET slot_holders = '{1,2,3}', slot_leases = array_fill(now(), '{3}')")
+    outbox.change(webhook, max_in_flight=1)
+    assert [row["slot"] for row in outbox.rows(query, w=webhook)] == [0, 1, 2]
+    assert Outbox.of_new_tenant(outbox.database, outbox.settings).rows(query, w=webhook) == []

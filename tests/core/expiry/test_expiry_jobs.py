@@ -39,6 +39,30 @@ def test_what_has_expired_is_looked_through_each_week(
     assert expirer.run() is None
 
 
+def test_what_came_due_while_all_was_looked_through_waits_no_week(
+    api: ApiOf,
+    session: dict[str, Any],
+    expirer: Expirer,
+    admin_engine: Engine,
+    tenant: FreshTenant,
+) -> None:
+    first, second = (make_record(api(), session["id"]) for _ in range(2))
+    keep_for(api(), 10)
+    expirer.age(first, days=20)
+    assert expirer.run() == {"expired": 1}
+    week = "UPDATE tenants SET looked_through_at = looked_through_at - interval '8 days'"
+    execute(admin_engine, f"{week} WHERE id = :id", id=tenant.id)
+    looks = expirer.enqueue_due()
+    assert looks is not None
+    # It is due, and the days change, before the job that looks has come to its end.
+    expirer.age(second, days=10)
+    keep_for(api(), 3650)
+    expirer.enqueue_due()
+    expirer.finish(looks)
+    expirer.run()
+    assert expirer.bundles() == set()
+
+
 @pytest.mark.parametrize("size", [1, 3])
 def test_many_steps_expire_each_once(
     api: ApiOf,

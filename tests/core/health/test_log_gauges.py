@@ -9,6 +9,7 @@ import pytest
 from sqlalchemy import Engine
 
 from app.core.anchoring.evidence import Voucher
+from app.errors import LogHeadLost
 from app.ledger.policy import Policy
 from app.settings import Settings
 from dev.tsa import KeyType, TimestampAuthority
@@ -67,6 +68,21 @@ def test_leaves_that_wait_are_counted_with_the_age_of_the_oldest(
     seen = read(place, settings)
     assert (seen["log_size"], seen["log_leaves_waiting"]) == (5, 0)
     assert seen["log_leaf_waiting_seconds"] == 0
+
+
+def test_what_halted_the_log_is_named_until_it_is_put_right(
+    place: Place, settings: Settings
+) -> None:
+    place.grow()
+    kept = place.head.read_bytes()
+    place.head.unlink()
+    add_leaves(place.database, 1)
+    with pytest.raises(LogHeadLost):
+        place.world.sequencer().run()
+    assert read(place, settings)["log_halted"][LogHeadLost.slug] == 1
+    place.head.write_bytes(kept)
+    place.publish()
+    assert set(read(place, settings)["log_halted"].values()) == {0}
 
 
 def test_a_copy_that_was_just_restored_says_how_old_it_is(

@@ -21,6 +21,7 @@ from app.settings import Settings
 from jobs.actors.ticks import integrate
 from jobs.process import runtime
 from tests.support.evidence.logs import (
+    FLIP,
     ORIGIN,
     FailingDatabase,
     FailingHead,
@@ -236,6 +237,21 @@ def test_status_tells_how_the_log_is_doing(log: Manage, new_log: World, tmp_path
         assert f"{line}\n" in said
     (tmp_path / "head").unlink()
     assert "head: log-head-lost: " in log("status")[1]
+
+
+def test_rebuild_check_exits_with_1_and_names_the_first_wrong_tile(
+    log: Manage, new_log: World, log_owner: Engine
+) -> None:
+    new_log.grow(300)
+    assert log("rebuild", "--check") == (0, "300 leaves, 5 tiles\nevery stored tile is identical\n")
+    with log_owner.begin() as connection:
+        connection.execute(text(f"{FLIP} WHERE level = 0 AND number = 1"))
+    for _ in range(2):
+        status, said = log("rebuild", "--check")
+        assert status == 1
+        assert "the first is tile/0/001\nnothing was changed" in said
+    assert log("rebuild")[0] == 0
+    assert log("rebuild", "--check")[0] == 0
 
 
 def test_what_cannot_be_taken_back_needs_a_yes(log: Manage, new_log: World, tmp_path: Path) -> None:

@@ -205,6 +205,16 @@ def test_a_worker_that_hears_nothing_still_finds_messages(own_valkey: OwnValkey)
         until(lambda: seen.calls, BEFORE_UNBIDDEN)
 
 
+def test_a_flushed_redis_leaves_a_worker_that_works(own_valkey: OwnValkey) -> None:
+    seen = Seen()
+    with working(own_valkey, run_job=seen.note):
+        Bell(own_valkey.url).ring("run_job", (TENANT, "before"))
+        until(lambda: seen.calls)
+        own_valkey.client.flushall()
+        Bell(own_valkey.url).ring("run_job", (TENANT, "after"))
+        until(lambda: len(seen.calls) == 2, BEFORE_UNBIDDEN)
+
+
 @pytest.mark.parametrize("emptied", [False, True], ids=["as it was", "empty"])
 def test_a_redis_that_comes_back_is_found_again(own_valkey: OwnValkey, emptied: bool) -> None:
     seen = Seen()

@@ -125,6 +125,18 @@ def test_a_delivery_fails_for_good_after_its_last_attempt(world: World) -> None:
     assert world.books(webhook) | {"failed": 1, "pending": 0} == world.books(webhook)
 
 
+def test_a_redirect_is_a_failure_and_is_not_followed(world: World) -> None:
+    with (
+        Receiver() as target,
+        Receiver(http_answer(302, headers={"Location": target.url()})) as receiver,
+    ):
+        webhook = world.webhook(receiver.url())
+        world.emit()
+        world.turn(webhook)
+        assert target.requests == []
+    assert world.attempts()[0]["status_code"] == 302
+
+
 def test_during_an_overlap_each_secret_verifies_alone(world: World) -> None:
     with Receiver() as receiver:
         webhook = world.webhook(receiver.url())

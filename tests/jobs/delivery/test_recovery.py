@@ -188,6 +188,24 @@ def test_a_retry_after_holds_its_lane_for_half_an_hour_and_its_delivery_for_as_l
     ]
 
 
+def test_what_was_passed_over_while_it_waited_as_asked_comes_forward_once_that_is_over(
+    outage: Outage,
+) -> None:
+    outage.fail(6)
+    first = min(outage.rows(), key=lambda row: row["next_attempt_at"])["id"]
+    asked = "UPDATE open_deliveries SET asked_until = clock_timestamp() + :wait WHERE id = :id"
+    outage.world.run(asked, wait=timedelta(hours=1), id=first)
+    outage.answer = OK
+    outage.probe()
+    # So one comes forward at a time.
+    outage.world.has_answered(outage.id, latency_ms=900.0)
+    assert outage.turn() == 1
+    assert outage.waiting() == 4
+    outage.world.run(asked, wait=timedelta(0), id=first)
+    outage.turns()
+    assert {row["status"] for row in outage.rows()} == {"succeeded"}
+
+
 def test_at_another_url_everything_comes_forward_whatever_the_old_receiver_asked_for(
     outage: Outage,
 ) -> None:

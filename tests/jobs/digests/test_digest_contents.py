@@ -114,6 +114,16 @@ def test_an_address_changed_between_rcpt_and_data_is_the_one_that_gets_the_mail(
     assert (mail.recipient, listed(mail)) == ("new@example.com", found)
 
 
+def test_an_address_cleared_between_rcpt_and_data_gets_nothing(desk: Desk, tenant: Tenant) -> None:
+    tenant.find_settled()
+    desk.postbox.at_recipient = lambda: tenant.set_address(None)
+    assert desk.send() == []
+    desk.postbox.at_recipient = lambda: None
+    desk.wait(0.1)
+    assert desk.send() == []
+    assert tenant.statuses() == ["cancelled"]
+
+
 def test_a_refusal_that_comes_after_the_clearing_brings_nothing_back(
     desk: Desk, tenant: Tenant
 ) -> None:
@@ -183,6 +193,23 @@ def test_a_clock_that_was_set_back_delays_no_mail_for_more_than_a_day(
     desk.wait(1.1)
     (mail,) = desk.send()
     assert listed(mail) == found
+
+
+def test_a_server_that_took_the_mail_long_after_it_was_given_up_begins_the_day(
+    desk: Desk, tenant: Tenant
+) -> None:
+    """RFC 5321 section 4.5.3.2.6 has a server think about a mail for ten minutes."""
+    tenant.find_settled()
+    desk.postbox.at_content = lambda: desk.wait(10 / 60)
+    desk.postbox.taken(Mood.GONE_AFTER_DOT)
+    assert len(desk.send()) == 1
+    assert tenant.statuses() == ["uncertain"]
+    desk.postbox.at_content = lambda: None
+    desk.postbox.taken(Mood.TAKE)
+    desk.wait(23.99)
+    assert desk.send() == []
+    desk.wait(0.1)
+    assert len(desk.send()) == 1
 
 
 @pytest.mark.parametrize("dies", [None, "before", "between"])

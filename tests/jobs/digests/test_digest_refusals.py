@@ -135,6 +135,21 @@ def test_what_was_put_off_without_its_words_stays_without_them(desk: Desk, tenan
     assert refused == []
 
 
+def test_an_answer_lost_on_the_mail_without_words_is_as_uncertain_as_any(
+    desk: Desk, tenant: Tenant
+) -> None:
+    found = find_poison(desk, tenant)
+    assert desk.send() == []
+    desk.wait(0.01)
+    desk.postbox.taken(Mood.GONE_AFTER_DOT)
+    (taken,) = desk.send()
+    assert listed(taken) == found
+    assert tenant.statuses() == ["uncertain"]
+    desk.postbox.taken(Mood.TAKE)
+    desk.wait(23.9)
+    assert send_again(desk) == []
+
+
 def test_a_refused_recipient_is_a_state_of_its_own_tried_once_a_day(
     desk: Desk, tenant: Tenant
 ) -> None:

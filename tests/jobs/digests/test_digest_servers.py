@@ -108,6 +108,19 @@ def test_a_mail_lost_with_nothing_new_since_is_listed_again_too(desk: Desk, tena
     assert tenant.statuses() == ["uncertain"] * 3 + ["sent"]
 
 
+def test_what_was_uncertain_is_not_repeated_once_the_address_was_cleared(
+    desk: Desk, tenant: Tenant
+) -> None:
+    tenant.find_settled()
+    desk.postbox.taken(Mood.GONE_AFTER_DOT)
+    desk.send()
+    tenant.set_address(None)
+    tenant.set_address()
+    desk.postbox.taken(Mood.TAKE)
+    desk.wait(48)
+    assert desk.send() == []
+
+
 def test_a_server_that_hangs_holds_one_thread_and_all_others_go_on(desk: Desk) -> None:
     with socket.create_server(("127.0.0.1", 0), backlog=100) as silent:
         server = MailServer("127.0.0.1", silent.getsockname()[1], Tls.NEVER)

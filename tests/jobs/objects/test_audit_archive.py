@@ -97,6 +97,17 @@ def test_a_lost_or_altered_segment_is_a_broken_chain_that_names_it(
     assert here.api().get("/v1/audit?order=asc").json["seq"] == 1
 
 
+@pytest.mark.usefixtures("forgotten")
+def test_an_archived_entry_that_was_filed_under_something_else_is_a_break(here: World) -> None:
+    archived(here)
+    misfile = "UPDATE audit_entries SET action = 'harmless.thing'"
+    second = "WHERE tenant_id = :t AND seq = 2 AND body IS NULL RETURNING seq"
+    assert here.rows(f"{misfile} {second}", t=here.tenant.id) == [(2,)]
+    broken = here.api().get("/v1/audit/verify").json
+    assert (broken["seq"], broken["reason"]) == (2, "misfiled")
+    assert "harmless.thing" in broken["found"]
+
+
 def test_while_the_store_is_away_the_archive_waits_and_its_readers_too(
     here: World, folder: Path
 ) -> None:

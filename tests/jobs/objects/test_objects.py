@@ -18,6 +18,7 @@ from app.core.erasure import erasing, moving
 from app.core.packs import store as packs
 from app.core.records import bundles, statements
 from app.errors import Unavailable
+from app.lib.objects.opening import Away, opened
 from jobs.actors import ticks
 from tests.jobs.objects.worlds import World, brought_back, taken_away
 from tests.support.callers.console import signed_in
@@ -47,6 +48,20 @@ def test_a_bundle_is_an_object_and_read_as_before(here: World, folder: Path) -> 
         found = here.api().get("/v1/records?q=ada").json["data"]
         assert [each["id"] for each in found] == [record["id"]]
         index_words(here.runtime.database, here.runtime.settings, here.tenant.id)
+
+
+def test_a_folder_that_cannot_even_be_looked_at_is_away(tmp_path: Path) -> None:
+    # As a mount that has gone stale: the system answers neither yes nor no.
+    away = opened((tmp_path / ("x" * 300)).as_uri(), 1)
+    for ask in (
+        lambda: away.put("a/b/c", b""),
+        lambda: away.get("a/b/c"),
+        lambda: away.has("a/b/c"),
+        lambda: away.delete(["a/b/c"]),
+        lambda: list(away.names("")),
+    ):
+        with pytest.raises(Away):
+            ask()
 
 
 def test_a_batch_is_in_the_store_too_with_and_without_a_key(here: World) -> None:

@@ -167,6 +167,13 @@ def test_a_stored_tile_of_another_width_is_never_grown(held: int) -> None:
         tiles.grow(256 + 12, stored.__getitem__, LEAVES[268:280])
 
 
+def test_a_damaged_tile_shows_in_the_old_root() -> None:
+    stored: Stored = {}
+    root = grown(stored, 0, LEAVES[:300]).root
+    stored[TileId(0, 1)] = bytes([stored[TileId(0, 1)][0] ^ 1]) + stored[TileId(0, 1)][1:]
+    assert tiles.grow(300, stored.__getitem__, LEAVES[300:310]).old_root != root
+
+
 @pytest.mark.parametrize("length", [0, 31, 33])
 def test_what_is_no_hash_is_never_a_leaf(length: int) -> None:
     with pytest.raises(ValueError, match="32 bytes"):

@@ -302,11 +302,16 @@ def reschedule(
     """
     wanted = {"tenant": tenant_id, "webhook": webhook_id, "leaves": leaves}
     row = cursor(session).execute(_RESCHEDULE, wanted).fetchone()
-    due, recovers, *begun, concurrency, latency_ms = row or (False,) * 7
+    due, recovers, since, through, receiver_since, concurrency, latency_ms = row or (False,) * 7
     if due or not recovers:
         return bool(due)
-    most = concurrency * lane_health.claim_size(latency_ms)
-    moved, last = recovery.bring_forward(session, (tenant_id, webhook_id), most, *begun)
+    most, lane = concurrency * lane_health.claim_size(latency_ms), (tenant_id, webhook_id)
+    moved, last = recovery.bring_forward(session, lane, most, since, through, receiver_since)
+    if moved < most and through is not None:
+        # What was passed over since it waited as its receiver asked, and does so no longer.
+        left = most - moved
+        more, last = recovery.bring_forward(session, lane, left, since, None, receiver_since)
+        moved += more
     if moved < most:
         cursor(session).execute(_RECOVERED, wanted)
     if moved:

@@ -170,6 +170,14 @@ def test_live_events_go_before_bulk_replays(
     assert [row.kind for row in claimed] == ["event", "event", "replay", "replay"]
 
 
+def test_what_waits_is_left_out_of_a_webhook_of_many_lanes_too(api: ApiOf) -> None:
+    webhook = make_webhook(api(), lanes=16)
+    make_findings(api(), 3)
+    wanted = {"ids": [row["id"] for row in history(api(), webhook)], "dry_run": True}
+    shown = api().post(f"/v1/webhooks/{webhook['id']}/replay", wanted).json
+    assert (shown["count"], shown["left_out"]["already_waiting"]) == (0, 3)
+
+
 def test_a_bulk_replay_is_audited_and_a_preview_is_not(
     api: ApiOf, webhook: dict[str, Any], worker: Worker
 ) -> None:

@@ -34,6 +34,8 @@ def upgrade():
     op.execute("ALTER TABLE agents ADD COLUMN IF NOT EXISTS nickname text")
     op.execute("CREATE TABLE IF NOT EXISTS notes (tenant_id uuid PRIMARY KEY)")
     with op.get_context().autocommit_block():
+        # What a run that was killed has left is no index, and keeps its name.
+        op.execute("DROP INDEX CONCURRENTLY IF EXISTS findings_next")
         op.execute("CREATE INDEX CONCURRENTLY findings_next ON findings (title)")
 '''
 INDEX = text("SELECT indisvalid FROM pg_index WHERE indexrelid = to_regclass('findings_next')")
@@ -76,4 +78,31 @@ def test_a_migration_upgrades_while_the_release_before_goes_on_writing(
     with fresh_database.across_tenants() as session:
         assert {row.id for row in tenants.rows(session)} == {before, after}
         assert session.scalar(INDEX) is True
+    owner.dispose()
+
+
+@pytest.mark.usefixtures("next_release")
+def test_a_release_that_fails_while_it_builds_an_index_is_run_again(
+    fresh_settings: Settings,
+) -> None:
+    admin, url = fresh_settings.database_admin_url, fresh_settings.database_url
+    owner = create_engine(admin)
+    with ThreadPoolExecutor(1) as pool:
+        with owner.begin() as writer:
+            writer.execute(text("LOCK TABLE findings IN ROW EXCLUSIVE MODE"))
+            killed = pool.submit(migrations.migrate, admin, app_url=url)
+            until(lambda: waiting(owner, "INDEX") > 0)
+            writer.execute(
+                text("""
+                SELECT pg_cancel_backend(pid) FROM pg_stat_activity
+                 WHERE datname = current_database() AND query ~ '^CREATE INDEX'
+                """)
+            )
+        with pytest.raises(migrations.MigrationError):
+            killed.result(timeout=LONG_ENOUGH)
+    with owner.connect() as connection:
+        assert connection.scalar(INDEX) is False
+    assert "to next" in migrations.migrate(admin, app_url=url)
+    with owner.connect() as connection:
+        assert connection.scalar(INDEX) is True
     owner.dispose()

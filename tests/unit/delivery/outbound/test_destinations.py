@@ -32,6 +32,11 @@ from tests.unit.delivery.outbound.posting import HERE, Names, post
 
 ELSEWHERE = ipaddress.ip_address("127.0.0.2")
 ONLY_HERE = [ipaddress.ip_network("127.0.0.1/32")]
+SPELLINGS_OF_LOOPBACK = [
+    *("2130706433", "0177.0.0.1", "0x7f.0.0.1", "0x7f000001", "127.1", "127.0.1", "0"),
+    *("[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "[::]"),
+    *("127.0.0.1.", "[::1%25lo]", "user@127.0.0.1", "0.0.0.0"),
+]
 
 
 @pytest.mark.parametrize(
@@ -41,6 +46,18 @@ def test_the_dialer_alone_refuses_what_resolves_to_loopback(host: str) -> None:
     dialer = Dialer(Resolver(), (), (), dialing.of_receivers(None))
     with Receiver() as receiver, pytest.raises(RefusedAddress):
         dialer.open(Target("https", host, receiver.port, "/"), Attempt(time.monotonic(), 5))
+    assert receiver.connections == 0
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+@pytest.mark.parametrize("host", SPELLINGS_OF_LOOPBACK)
+def test_no_spelling_of_loopback_reaches_a_listener(scheme: str, host: str) -> None:
+    with Receiver() as receiver:
+        for allowed in ((), LOOPBACK):
+            client = Outbound(allowed)
+            answer = post(client, f"{scheme}://{host}:{receiver.port}/", seconds=1)
+            assert answer.failure is Failure.BAD_URL
+            client.close()
     assert receiver.connections == 0
 
 

@@ -32,6 +32,23 @@ def test_the_first_answer_of_a_connection_counts_whatever_stands_behind_it(
 
 
 @pytest.mark.usefixtures("without_rest")
+def test_an_answer_with_another_behind_it_does_not_count_and_connections_serve_once(
+    outbound: Outbound,
+) -> None:
+    answers = iter([OK, STRAY + http_answer(500)])
+    with Receiver(lambda _: next(answers, OK)) as receiver, outbound.burst(1) as burst:
+        assert burst.send(receiver.url(), BODY, HEADERS).succeeded
+        assert burst.settle()
+        assert burst.send(receiver.url(), BODY, HEADERS).succeeded
+        assert not burst.settle()
+        assert receiver.connections == 1
+        for _ in range(3):
+            assert burst.send(receiver.url(), BODY, HEADERS).succeeded
+            assert burst.settle()
+    assert receiver.connections == 4
+
+
+@pytest.mark.usefixtures("without_rest")
 def test_a_stray_on_a_resting_connection_is_found_before_it_is_used_again(
     outbound: Outbound,
 ) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from app.lib.gateway import gateway as gateway_module
 from app.lib.gateway.gateway import READY, WAIT, WAITED, Wait
+from app.lib.gateway.threads import Threads
 from tests.unit.http.gateway.exchange import Environ, Exchange, gateway, serve
 
 
@@ -30,6 +31,33 @@ async def test_urgent_paths_are_answered_while_every_thread_is_taken() -> None:
     assert not any(task.done() for task in others)
     go_on.set()
     await asyncio.gather(*others)
+
+
+def test_a_thread_goes_on_after_the_end_of_a_loop_that_waited_for_it() -> None:
+    began, go_on = threading.Event(), threading.Event()
+    threads = Threads(2, 2, "test")
+
+    def call() -> None:
+        began.set()
+        go_on.wait(60)
+
+    async def leave() -> None:
+        waiting = asyncio.create_task(threads.run("a caller", call))
+        await asyncio.to_thread(began.wait, 60)
+        waiting.cancel()
+
+    async def come() -> list[bool]:
+        # Both threads are needed: neither ends before the other has begun.
+        both = threading.Barrier(2)
+        loop = asyncio.get_running_loop()
+        calls: list[asyncio.Future[bool]] = [loop.create_future() for _ in range(2)]
+        for outcome in calls:
+            threads._calls.put((lambda: both.wait(60) >= 0, outcome))
+        return await asyncio.gather(*calls)
+
+    asyncio.run(leave())
+    go_on.set()
+    assert asyncio.run(come()) == [True, True]
 
 
 async def test_a_request_says_since_when_it_has_waited_for_a_thread() -> None:

@@ -48,6 +48,15 @@ def test_what_could_not_be_verified_later_is_not_written(value: Any) -> None:
         draft(placeless(fields(1, GENESIS, details={"a": value})))
 
 
+def test_a_draft_of_other_members_is_refused() -> None:
+    good = placeless(fields(1, GENESIS))
+    for name in good:
+        with pytest.raises(ValueError, match=name):
+            draft({each: good[each] for each in good if each != name})
+    with pytest.raises(ValueError, match="exactly the members"):
+        draft(good | {"hash": GENESIS})
+
+
 def test_a_good_chain_is_intact_and_leads_to_its_head() -> None:
     assert check(ROWS, end=END) is None
 
@@ -192,6 +201,11 @@ def test_an_emptied_chain_is_never_intact_from_its_start() -> None:
 def test_a_verified_head_that_differs_from_the_one_kept_is_a_break() -> None:
     found = check([], after=END, end=Head(20, GENESIS))
     assert found == Break(20, Reason.OTHER_HEAD, GENESIS, END.hash)
+
+
+def test_an_end_before_a_verified_head_is_a_break() -> None:
+    found = check([], after=END, end=head_of(ROWS[:10]))
+    assert found == Break(11, Reason.BEYOND_END, "the end at 10", "20")
 
 
 def test_another_tenants_chain_is_found_at_its_first_entry() -> None:

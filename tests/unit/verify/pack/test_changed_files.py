@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from app.evidence import pack
+from app.evidence import pack, verify
 from app.ledger.notes import Signer
 from tests.support.evidence.verifying import answer
 from tests.unit.verify import packs
@@ -54,6 +54,25 @@ def test_one_flipped_bit_anywhere_is_refused_with_the_files_name(tmp_path: Path)
         if name != "archive" and found.code == 1 and at > 4:
             line = next(line for line in found.text.splitlines() if line.startswith("INVALID"))
             assert name in line or "no name of a file" in line, (name, at, line)
+
+
+@pytest.mark.parametrize("name", sorted(files_of(PACK)))
+def test_one_flipped_bit_in_a_folder_is_refused_with_the_files_name(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = files_of(PACK)
+    for other, data in files.items():
+        (tmp_path / other).write_bytes(data)
+    monkeypatch.setattr(verify, "__file__", str(tmp_path / "verify.py"))
+    assert answer().code == 0
+    data = files[name]
+    for number, at in enumerate({0, len(data) // 3, len(data) // 2, len(data) - 1}):
+        spoiled = bytearray(data)
+        spoiled[at] ^= 1 << number % 8
+        (tmp_path / name).write_bytes(spoiled)
+        found = answer()
+        assert found.code == 1
+        assert name in found.text.splitlines()[-1], found.text
 
 
 def test_a_file_that_is_missing_is_incomplete_and_one_too_many_invalid(tmp_path: Path) -> None:
