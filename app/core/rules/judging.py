@@ -142,7 +142,7 @@ def leave(session: Session, turn: Turn, *, slow: bool) -> None:
 def read(session: Session, master_keys: MasterKeys, tenant_id: UUID) -> Batch | None:
     """Return the oldest work with what its rules see; None when there is none.
 
-    The last change is read before the rules: one that commits in between is found in `record`.
+    The last change is read before the rules: one that commits in between is found out in `record`.
     """
     (changed_at,) = cursor(session).execute(_CHANGED, (tenant_id,)).fetchone() or (None,)
     values = {"tenant": tenant_id}

@@ -70,7 +70,7 @@ def test_steps_are_judged_each_and_counted_beyond_twenty(ruled: Ruled) -> None:
     assert [each["data"]["rule"].get("step") for each in found] == [*range(1, 40, 2), None]
     assert found[0]["data"]["matched"] == {"name": "s1", "kind": "execute_tool", "status": "error"}
     assert found[-1]["data"]["more"] == 5
-    assert ruled.read(rule)["matches"]["hour"] == 25
+    assert ruled.read(rule)["matches"]["day"] == 25
 
 
 def test_a_session_is_judged_when_it_completes(ruled: Ruled) -> None:

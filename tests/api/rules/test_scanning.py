@@ -140,7 +140,7 @@ def test_a_backfill_makes_findings_of_the_past_once(
     assert (first["progress"]["matched"], first["progress"]["findings"]) == (6, 5)
     assert (second["progress"]["matched"], second["progress"]["findings"]) == (6, 0)
     assert ruled.titles() == ["3000", *map(str, range(2000, 2005))]
-    assert ruled.read(rule)["matches"]["hour"] == 6
+    assert ruled.read(rule)["matches"]["day"] == 6
     ruled.change(rule, title="again {{content.amount}}", enabled=False)
     third = ruled.work(ruled.api.post(path, past).json)
     assert third["progress"]["findings"] == 6
