@@ -56,7 +56,12 @@ def step(here: Runtime, turn: Turn) -> tuple[int, bool]:
     batch = here.fetching(read)
     if batch is None:
         return 0, False
-    judged = judging.judge(here.evaluators, turn, batch)
+
+    def renew() -> None:
+        with here.database.transaction(turn.tenant_id) as session:
+            judging.renew(session, turn)
+
+    judged = judging.judge(here.evaluators, turn, batch, renew)
     try:
         with here.database.transaction(turn.tenant_id) as session:
             done = judging.record(session, turn, batch, judged)

@@ -11,7 +11,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import Pipe
@@ -119,8 +119,8 @@ class _Evaluator:
         except OSError:
             raise EOFError from None
 
-    def answer(self) -> Any:
-        """Return the next answer.
+    def answer(self, alive: Callable[[], object] = lambda: None) -> Any:
+        """Return the next answer; calls `alive` now and then while there is none.
 
         Raises `EOFError` once the child has ended, or its host does not run it.
         """
@@ -132,6 +132,7 @@ class _Evaluator:
                     # Whatever it was at has not used its time: it is lost, and no rule to blame.
                     mark(self._marker.fileno(), -1, -1)
                     raise EOFError
+                alive()
             return json.loads(self._pipe.recv_bytes())
         except OSError:
             raise EOFError from None
@@ -182,17 +183,19 @@ class Evaluators:
         seconds: float,
         ended: Sequence[int] = (),
         patience: float = 1.0,
+        alive: Callable[[], object] = lambda: None,
     ) -> Judged:
         """Judge subjects in their order for about so many seconds.
 
         At least the first, but for `QUICK`: that leaves it out, `slow`, where a rule takes long or
-        was ended. `ended` is how often each rule was ended before. Raises `Busy` when the evaluator
-        is not free within `patience` seconds, and `EvaluatorLost` when it ends at no rule's work.
+        was ended. `ended` is how often each rule was ended before; `alive` is called now and then
+        while a subject takes long. Raises `Busy` when the evaluator is not free within `patience`
+        seconds, and `EvaluatorLost` when it ends at no rule's work.
         """
         with self._taken(name, patience) as evaluator:
             run = _Run(evaluator, rules, subjects, ended, quick=name == QUICK)
             try:
-                run.finish(time.monotonic() + seconds)
+                run.finish(time.monotonic() + seconds, alive)
             except BaseException:
                 evaluator.end()
                 raise
@@ -236,7 +239,7 @@ class _Run:
         self._blamed: dict[tuple[int, int], Verdict] = {}
         self._lost = 0
 
-    def finish(self, until: float) -> None:
+    def finish(self, until: float, alive: Callable[[], object]) -> None:
         """Judge until all is judged, or the time is over and something is."""
         end = None if self._subjects else "done"
         while end is None:
@@ -245,12 +248,13 @@ class _Run:
             try:
                 self._evaluator.ask("judge", dict(enumerate(self._rules)), self._rest(), left, most)
                 while end is None:
-                    answers, end = self._evaluator.answer()
+                    answers, end = self._evaluator.answer(alive)
                     for each in answers:
                         self._take(*each)
                 self.judged.slow |= end == "slow"
             except EOFError:
                 self._blame(*self._evaluator.at)
+                alive()
                 late = self.judged.verdicts and time.monotonic() > until
                 end = "late" if late or (self._quick and self.judged.slow) else None
 

@@ -5,7 +5,7 @@ rule takes. So each record is judged once by the version that was on when it was
 worker dies, and whatever commits late.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from uuid import UUID
@@ -21,8 +21,9 @@ from app.core.rules.subjects import Seen, Work
 from app.database import cursor
 from app.lib.crypto.sealing import MasterKeys
 
-# For so long no other worker takes the turn; if one does, one of them writes the verdicts.
-LEASE = timedelta(seconds=30)
+# For so long no other worker takes the turn; if one does, one of them writes the verdicts. Renewed
+# while a subject takes long: else each worker in turn would give its slow evaluator to it.
+LEASE = timedelta(seconds=10)
 SLICE_SECONDS = 0.5
 """About how long one batch is judged."""
 
@@ -54,6 +55,9 @@ UPDATE rule_turns SET locked_until = clock_timestamp() + %(lease)s
  WHERE tenant_id = %(tenant)s
    AND (locked_until IS NULL OR locked_until < clock_timestamp())
 RETURNING tenant_id, coalesce(slow_until > clock_timestamp(), false) AS slow
+"""
+_RENEW = """
+UPDATE rule_turns SET locked_until = clock_timestamp() + %(lease)s WHERE tenant_id = %(tenant)s
 """
 _LEAVE = """
 UPDATE rule_turns SET locked_until = NULL,
@@ -133,6 +137,11 @@ def claim(session: Session, tenant_id: UUID) -> Turn | None:
     return cursor(session, class_row(Turn)).execute(_CLAIM, values).fetchone()
 
 
+def renew(session: Session, turn: Turn) -> None:
+    """Renew the lease of a turn."""
+    cursor(session).execute(_RENEW, {"tenant": turn.tenant_id, "lease": LEASE})
+
+
 def leave(session: Session, turn: Turn, *, slow: bool) -> None:
     """End a turn; `slow`: the next ones go to the slow evaluator."""
     values = {"tenant": turn.tenant_id, "slow": slow, "slow_for": _SLOW_FOR}
@@ -157,7 +166,7 @@ def read(session: Session, master_keys: MasterKeys, tenant_id: UUID) -> Batch | 
     return Batch(changed_at, work[:ready], judges, periods, seen)
 
 
-def judge(evaluators: Evaluators, turn: Turn, batch: Batch) -> Judged:
+def judge(evaluators: Evaluators, turn: Turn, batch: Batch, alive: Callable[[], object]) -> Judged:
     """Judge what rules see of a batch, as far as its time reaches; raises as `Evaluators.judge`."""
     wanted = [
         Subject(seen.facts, seen.bundle, batch.rules_of(each))
@@ -171,6 +180,7 @@ def judge(evaluators: Evaluators, turn: Turn, batch: Batch) -> Judged:
         seconds=SLICE_SECONDS,
         ended=[each.ended for each in batch.judges],
         patience=0.0 if turn.slow else 1.0,
+        alive=alive,
     )
 
 

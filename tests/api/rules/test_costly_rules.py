@@ -4,12 +4,14 @@ import json
 import os
 import signal
 import threading
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import text
 
 from app.core.rules import evaluators as evaluators_module
-from app.core.rules import library
+from app.core.rules import judging, library
 from app.core.rules.evaluators import BULK, QUICK, Evaluators, Subject
 from app.core.rules.language import RuleText
 from tests.api.rules.conftest import STEP, Ruled
@@ -126,6 +128,40 @@ def test_a_rule_at_which_the_evaluator_was_stopped_is_judged_and_not_blamed(
         evaluators.close()
     (verdicts,) = judged.verdicts
     assert (verdicts[0].ended, verdicts[0].error) == (False, "Iteration budget exceeded")
+
+
+def test_a_worker_keeps_the_turn_whose_rules_take_longer_than_its_lease(
+    ruled: Ruled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evaluators_module, "_WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(evaluators_module, "_MOST_WAITS", 600)
+    monkeypatch.setattr(judging, "LEASE", timedelta(seconds=1))
+    ruled.rule()
+    ruled.record({"amount": 2000})
+    ruled.judge()
+    child = ruled.runtime.evaluators._all[QUICK].child
+    assert child is not None
+    ruled.record({"amount": 3000})
+
+    def ends() -> datetime | None:
+        with ruled.runtime.database.transaction(ruled.tenant.id) as session:
+            found: datetime | None = session.scalar(text("SELECT locked_until FROM rule_turns"))
+            return found
+
+    os.kill(child.pid, signal.SIGSTOP)
+    working = threading.Thread(target=ruled.judge)
+    working.start()
+    try:
+        until(lambda: ends() is not None)
+        first = ends()
+        assert first is not None
+        until(lambda: (ends() or first) > first + 2 * judging.LEASE)
+        with ruled.runtime.database.transaction(ruled.tenant.id) as session:
+            assert judging.claim(session, ruled.tenant.id) is None
+    finally:
+        os.kill(child.pid, signal.SIGCONT)
+        working.join()
+    assert len(ruled.titles()) == 2
 
 
 def test_the_quick_evaluator_leaves_a_slow_rule_to_others() -> None:

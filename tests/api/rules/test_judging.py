@@ -177,7 +177,7 @@ def test_verdicts_are_written_once_and_none_by_rules_that_changed(ruled: Ruled) 
             assert turn is not None
             batch = judging.read(session, keys, tenant)
             assert batch is not None
-        judged = judging.judge(ruled.runtime.evaluators, turn, batch)
+        judged = judging.judge(ruled.runtime.evaluators, turn, batch, lambda: None)
         return turn, batch, judged
 
     def written(turn: Any, batch: Any, judged: Any) -> bool:
