@@ -126,10 +126,12 @@ def _require_resumed(
     hook: Hook, neighbour: Neighbour, dump: _Dump, before: Mapping[str, int]
 ) -> None:
     """Fail unless what waited arrives, all of it is in the books, and nothing else came again."""
+    # One more than in the dump: `history.rolled_back`, which says where readers go on.
+    accepted = len(dump.succeeded) + len(dump.waiting) + 1
+    until(lambda: hook.settled()["accepted"] == accepted)
     books = hook.settled()
     assert books["balanced"], books
     assert books["counted"], books
-    accepted = len(dump.succeeded) + len(dump.waiting)
     assert (books["accepted"], books["succeeded"]) == (accepted, accepted), books
     again = {event for event, count in neighbour.taken.items() if count > before.get(event, 0)}
     assert not again & dump.succeeded, f"{neighbour.name} got {len(again & dump.succeeded)} again"
