@@ -60,9 +60,6 @@ class AlertMailSchema(AnswerSchema):
     sent_at = fields.Time(allow_none=True)
 
 
-represent_mail = AlertMailSchema.of
-
-
 class AlertSending(Sending[AlertMail]):
     """The job of a mail of alerts."""
 

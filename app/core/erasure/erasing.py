@@ -100,11 +100,11 @@ _SETTLED = "SELECT least(settled_before(), clock_timestamp())"
 
 def enqueue_sweep(session: Session) -> None:
     """Enqueue the next sweep, which goes on where the last one ended."""
-    last = job_queue.last_of(session, kind="sweep_objects", dedupe_key="all")
+    last = job_queue.last_of(session, kind=SWEEP, dedupe_key="all")
     after = "" if last is None else job_rows.progress_of(last).get("after", "")
     if last is not None and last.finished_at is None:
         return
-    job_queue.recur(session, kind="sweep_objects", dedupe_key="all", args={"after": after})
+    job_queue.recur(session, kind=SWEEP, dedupe_key="all", args={"after": after})
 
 
 def sweep(

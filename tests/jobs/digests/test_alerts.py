@@ -57,7 +57,7 @@ class Watched(Tenant):
         """Return what it is shown of its mails, oldest first."""
         with self._database.transaction(self.id) as session:
             rows = sending.rows(session, AlertMail, self.id, None, 50)
-            return [alerts.represent_mail(row) for row in reversed(rows)]
+            return [alerts.AlertMailSchema.of(row) for row in reversed(rows)]
 
     def _lane(self, webhook: str, columns: str, minutes: float) -> None:
         since = f"clock_timestamp() - interval '{minutes} minutes'"
