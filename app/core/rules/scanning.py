@@ -189,9 +189,7 @@ def judge(evaluators: Evaluators, text: RuleText, chosen: Sequence[tuple[Work, S
 def start_test(session: Session, tenant_id: UUID, text: RuleText, wanted: Wanted) -> Job:
     """Enqueue a longer test."""
     args = {"rule": text._asdict(), "limit": wanted.limit, **_range(session, wanted)}
-    return job_queue.enqueue(
-        session, tenant_id, kind="rule_test", args=args, progress=Result().progress()
-    )
+    return job_queue.enqueue(session, tenant_id, kind=TEST, args=args, progress=Result().progress())
 
 
 def start_backfill(
@@ -215,9 +213,7 @@ def start_backfill(
         **_range(session, Wanted(text.subject, wanted["since"], wanted["until"])),
     }
     nothing = {"findings": 0, **Result().progress()}
-    job = job_queue.enqueue(
-        session, caller.tenant_id, kind="rule_backfill", args=args, progress=nothing
-    )
+    job = job_queue.enqueue(session, caller.tenant_id, kind=BACKFILL, args=args, progress=nothing)
     details = {"job_id": ids.text("job", job.id), **args}
     target = ("rule", ids.text("rul", watched.id))
     chain.append_by(session, caller, "rule.backfill", target=target, details=details)
